@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import shutil
@@ -25,35 +24,8 @@ with suppress(OSError):
     if shutil.disk_usage("/dev/shm").free > 4 << 30:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
-# Tests make many objects, few of them in cycles; a search for those every few hundred takes a twentieth of the time.
-gc.set_threshold(50_000, 20, 20)
-
 # What is slow to import is imported where it is used: the process that only hands out tests to others does without.
 pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stacking", "trainings")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long to start is started by one of two workers only, and long tests are not the last.
-
-    The first worker begins with the tests that have forked processes, for which there is a server; the other begins in
-    the middle of the list, with those that compile and those that have a browser.
-    """
-    forked, compiled, browsed, others = [], [], [], []
-    for item in items:
-        if {"child", "killed_at_write"} & vars(item.module).keys():  # type: ignore[attr-defined]
-            forked.append(item)
-        elif item.get_closest_marker("compiled"):
-            compiled.append(item)
-        else:
-            (browsed if "browser" in item.fixturenames else others).append(item)  # type: ignore[attr-defined]
-    middle = max(0, len(items) // 2 - len(forked))
-    items[:] = [*forked, *others[:middle], *compiled, *browsed, *others[middle:]]
-
-
-def pytest_collection_finish() -> None:
-    """What is there before the first test stays: the collector need not look through it again and again."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -61,15 +33,10 @@ def _alone() -> None:
     import joblib
     import torch
 
-    from curvae.plotting import figure_bytes
-
     torch.set_num_threads(1)
-    figure_bytes.__defaults__ = ("png", 48)  # coarse pictures, a third as many dots an inch
     # Commands train in one process a core; their start takes longer than all trainings here. Tests that want some say
     # so.
     joblib.cpu_count = lambda: 1
-    # Processes are killed here, machines are not: what was written is there without waiting for a disk.
-    os.fsync = lambda descriptor: None
 
 
 @pytest.fixture(autouse=True)

@@ -112,7 +112,7 @@ class Operation(NamedTuple):
 
 
 def mean_of_two(space: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return space.frechet_mean(torch.stack([x, y]), torch.tensor([1 - TIME, TIME]))
+    return space.frechet_mean(torch.stack([x, y], -2), torch.tensor([1 - TIME, TIME]))
 
 
 def density(law: Any, space: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -346,12 +346,6 @@ class Case(NamedTuple):
         result = 1 if self.operation.result == "n" else self.dim
         return [result, *(x.numel() for x in self.arguments), *[1] * self.learned]
 
-    def call(self, c: torch.Tensor, arguments: Sequence[torch.Tensor]) -> torch.Tensor:
-        space = Euclidean(self.dim) if self.chart is Euclidean else self.chart(self.dim, c)
-        kinds = zip(self.operation.arguments, arguments, strict=True)
-        given = [x.reshape(()) if kind == "n" else x for kind, x in kinds]
-        return (self.operation.call or (lambda space, *given: getattr(space, self.name)(*given)))(space, *given)
-
     def fingerprint(self) -> int:
         """Of all that the exact result depends on, but for its formula."""
         numbers = [self.curvature, self.radius, *(a for x in self.arguments for a in x.double().tolist())]
@@ -376,6 +370,15 @@ class Case(NamedTuple):
             for i in range(len(self.sizes) - 1):
                 row += [*reference.gradient(i), sum(reference.gradient_sensitivities(i))]
             return [float(a) for a in row]
+
+
+def call(cases: Sequence[Case], c: torch.Tensor, arguments: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Do one operation for all cases of one dimension and dtype, whose arguments and curvatures are rows."""
+    first = cases[0]
+    space = Euclidean(first.dim) if first.chart is Euclidean else first.chart(first.dim, c)
+    kinds = zip(first.operation.arguments, arguments, strict=True)
+    given = [x.squeeze(-1) if kind == "n" else x for kind, x in kinds]
+    return (first.operation.call or (lambda space, *given: getattr(space, first.name)(*given)))(space, *given)
 
 
 def cases(chart: Any, name: str) -> Iterator[Case]:

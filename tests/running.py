@@ -36,19 +36,26 @@ __all__ = [
 SMALL = ("--hidden", "8", "--epochs", "2", "--batch-size", "16")
 
 
+class _Blank:
+    """A figure, axes or function that takes every call and draws nothing."""
+
+    def __getattr__(self, name: str) -> _Blank:
+        return self
+
+    def __call__(self, *given: Any, **more: Any) -> _Blank:
+        return self
+
+    def subplots(self, rows: int = 1, columns: int = 1, **more: Any) -> Any:
+        return self if rows * columns == 1 else [self] * (rows * columns)
+
+
 @contextmanager
 def undrawn() -> Iterator[None]:
     """Reports of runs with pictures that cost nothing."""
     charts = ("beside_surrogates", "curves", "dendrogram", "radius_histogram", "reconstructions")
-    names = ("Figure", "geodesics", "latent_map", "mosaic", "sample_grid", *charts)
-    drawn = {name: mock.MagicMock() for name in names} | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
-    drawn["Figure"].return_value.subplots = lambda rows=1, columns=1, **_: mock.MagicMock(
-        __iter__=lambda axes: iter([mock.MagicMock()] * rows * columns)
-    )
-    with (
-        mock.patch.multiple("curvae.runs.pages", **drawn),
-        mock.patch("curvae.runs.graph_pages.graph_map"),
-    ):
+    names = ("Figure", "geodesics", "graph_map", "latent_map", "mosaic", "sample_grid", *charts)
+    drawn = dict.fromkeys(names, _Blank()) | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
+    with mock.patch.multiple("curvae.runs.pages", **drawn):
         yield
 
 
@@ -56,7 +63,7 @@ def undrawn() -> Iterator[None]:
 def few_surrogates() -> Iterator[None]:
     """Diagnoses whose figures of the data are as ever, and whose p-values, from few surrogates, do not matter."""
     with (
-        mock.patch("curvae.hierarchy.surrogates._COUNT", 9),
+        mock.patch("curvae.hierarchy.nesting._COUNT", 9),
         mock.patch("curvae.hierarchy.diagnosis._DRAWN", 9),
     ):
         yield

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from curvae.training import Config, engine, fit_many, stacks
-from curvae.training.engine import losses
+from curvae.training.engine import BatchEngine, losses
 from processes import child, wait
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "MANY",
     "SMALL",
     "STOPPING",
+    "CapturedEngine",
     "X",
     "assert_all_same",
     "assert_same",
@@ -35,6 +37,9 @@ __all__ = [
     "spoiling",
     "state",
 ]
+
+CapturedEngine = partial(BatchEngine, captured=True)
+"""an engine whose steps are captured, or called on a CPU as they would be captured"""
 
 # Early stopping and several steps an epoch have a state of their own.
 CONFIG = Config(

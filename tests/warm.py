@@ -5,8 +5,6 @@ With one thread, for whatever it forks must not wait for others.
 
 from __future__ import annotations
 
-import gc
-import os
 import tempfile
 from contextlib import chdir
 from dataclasses import replace
@@ -22,14 +20,11 @@ from curvae.training import fit, fit_many
 from trainings import CONFIG, DATA, MANY, X
 
 torch.set_num_threads(1)
-os.fsync = lambda descriptor: None  # as in conftest
 fit(replace(CONFIG, epochs=1, patience=None), X)
 fit_many([replace(config, epochs=1) for config in MANY], DATA)
 with tempfile.TemporaryDirectory() as folder, chdir(folder):
     running.write_table(Path("t.csv"))
     running.curvae("compare", "t.csv", "-q", "--repeats", "3", "--jobs", "1", *running.SMALL)
     running.curvae("fit", "t.csv", "-q", *running.SMALL)
-gc.freeze()  # as in conftest: what is here is not looked through, and not copied for it, in every process
-gc.set_threshold(50_000, 20, 20)
 
 __all__ = ["curvae", "running"]

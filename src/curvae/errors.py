@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -19,8 +20,19 @@ _EXTRAS = {"pooch": "data", "pyarrow": "parquet"}  # of this package, by what th
 class CurvaeError(ValueError):
     """A mistake in what was given: one line that says the cause and the fix.
 
-    The command line prints it and exits with code 2; everything else is a bug and shows a traceback.
+    The message names parameters in backquotes, as `epochs`, `missing="drop"` or, of any value, `nodes=…`. The command
+    line prints it with options in their place, such as --missing drop, and exits with code 2; everything else is a bug
+    and shows a traceback.
+
+    Example:
+        >>> CurvaeError("`epochs` must be at most 9; lower `epochs=…` or `steps`").parameters
+        ('epochs', 'steps')
     """
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that the message is about, in its order."""
+        return tuple(dict.fromkeys(re.findall(r"`(\w+)(?:=[^`]*)?`", str(self))))
 
 
 class FixableError(CurvaeError):
@@ -30,27 +42,23 @@ class FixableError(CurvaeError):
         found: what is wrong.
         fixes: what to give, one entry for each value; "" for a parameter that is turned on.
         advice: the same in words; by default the first alternative of each fix.
+
+    Example:
+        >>> fixes = [[("id", "name")], [("categorical", "a")], [("categorical", "b")]]
+        >>> print(FixableError("there are texts", fixes))
+        there are texts; use `id="name"`, `categorical=["a", "b"]`
     """
 
     def __init__(self, found: str, fixes: Sequence[Fix], advice: str = "") -> None:
-        super().__init__(f"{found}; {advice or 'use ' + _listed(fixes)}")
+        values: dict[str, list[str]] = {}
+        for (name, value), *_ in fixes:
+            values.setdefault(name, []).append(value)
+        listed = ", ".join(
+            f"`{name}={json.dumps(given if name in _LISTS else given[0], ensure_ascii=False)}`"
+            for name, given in values.items()
+        )
+        super().__init__(f"{found}; {advice or f'use {listed}'}")
         self.found, self.fixes = found, fixes
-
-
-def _listed(fixes: Sequence[Fix]) -> str:
-    """The first alternative of each fix, as arguments of a function.
-
-    Example:
-        >>> _listed([[("id", "name")], [("categorical", "a")], [("categorical", "b")]])
-        'id="name", categorical=["a", "b"]'
-    """
-    values: dict[str, list[str]] = {}
-    for (name, value), *_ in fixes:
-        values.setdefault(name, []).append(value)
-    return ", ".join(
-        f"{name}={json.dumps(given if name in _LISTS else given[0], ensure_ascii=False)}"
-        for name, given in values.items()
-    )
 
 
 def require(package: str, purpose: str, *submodules: str, otherwise: str = "") -> Any:

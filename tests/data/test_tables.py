@@ -192,7 +192,7 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
             {"id": "name"},
             [
                 "categories: 'type' ('T' in row 1, 2 different texts), 'colour'",
-                'use categorical=["type", "colour"]',
+                'use `categorical=["type", "colour"]`',
             ],
         ),
         ("a,b\n1,\n2,5\n2,5\ninf,6\n", {}, ["'a' (1), 'b' (1)", 'use missing="drop" or missing="mean", or train with']),
@@ -327,9 +327,8 @@ def test_all_columns_are_looked_at_at_once(tmp_path: Path) -> None:
     ]
     assert ". Missing values: 'x' (1), 'kind' (1). Left out: 'flat' (constant); use " in str(caught.value)
     columns = {"categorical": ["my type", "kind"], "covariates": ["plate", "batch"]}
-    assert 'use id="cell", categorical=["my type", "kind"], covariates=["plate", "batch"], label="class"' in str(
-        caught.value
-    )
+    advice = 'use `id="cell"`, `categorical=["my type", "kind"]`, `covariates=["plate", "batch"]`, `label="class"`'
+    assert advice in str(caught.value) and caught.value.parameters[:2] == ("id", "categorical")
     data, schema = load(table, id="cell", **columns, label="class", missing="model")
     assert schema.column_names == ["my type", "x", "kind"] and data.label_name == "class"
 
@@ -458,7 +457,7 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame.assign(when=pd.Timestamp("2020-01-01"))[["when", "x"]].to_parquet(path)
     assert load(path)[0].notes == ("left out: 'when' (constant).",)
     frame.assign(when=pd.date_range("2020-01-01", periods=3))[["when", "x"]].to_parquet(path)
-    assert refusal(path).endswith('use id="when"')
+    assert refusal(path).endswith('use `id="when"`')
     monkeypatch.setattr(memory, "available", lambda: 10)
     assert "3 rows × 2 columns" in refusal(path)
     assert "cannot be read as Parquet" in refusal(write(tmp_path, PLAIN, "bad.parquet"))
@@ -522,7 +521,7 @@ def test_edges_of_a_graph_are_no_rows(tmp_path: Path, case: str) -> None:
         said = " ".join(load(path)[0].notes)
     except CurvaeError as error:
         said = str(error)
-        assert "use categorical=[" in said or case == "a label"
+        assert "categorical=[" in said or case == "a label"
     assert (f"use curvae graph '{path}'" in said) == (case in EDGES)
 
 

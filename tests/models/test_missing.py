@@ -17,7 +17,8 @@ from torch import nn
 
 from curvae import CurvaeError, PoincareVAE
 from curvae.data import Arrays, load
-from curvae.data.dataset import Dataset, empty_rows, extremes
+from curvae.data.dataset import Dataset
+from curvae.data.statistics import column_statistics
 from curvae.models import Batch, Layout, Stack
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, Fitted, Scaling, Split, build, embed, fit, fit_many, impute
@@ -173,16 +174,17 @@ class TestData:
         dense[::3, 1] = 0.0
         x = holes(dense)
         made = form(x)
-        low, high = extremes(made)
-        np.testing.assert_array_equal(low, np.nanmin(x, 0))
-        np.testing.assert_array_equal(high, np.nanmax(x, 0))
+        known = column_statistics(made)
+        np.testing.assert_array_equal(known.low, np.nanmin(x, 0))
+        np.testing.assert_array_equal(known.high, np.nanmax(x, 0))
         scaling = Scaling.standard(made)
         np.testing.assert_allclose(scaling.shift, np.nanmean(x, 0))
         np.testing.assert_allclose(scaling.scale, np.where(np.nanstd(x, 0) > 1e-9, np.nanstd(x, 0), 1.0))
         assert scaling.constant.tolist() == [False, False, True, False]
         expected = -(~np.isnan(x) * np.log(scaling.scale)).sum(1)
         np.testing.assert_allclose(scaling.log_jacobians(made), expected)
-        assert empty_rows(form(np.array([[NAN, NAN], [1.0, NAN]]))).tolist() == [0]
+        known = column_statistics(form(np.array([[NAN, NAN], [1.0, NAN], [1.0, 2.0]])))
+        assert known.empty.tolist() == [0] and known.complete == 1
 
     def test_a_column_without_a_value_among_some_rows(self):
         scaling = Scaling.standard(np.array([[1.0, NAN], [3.0, NAN]]))
@@ -290,7 +292,7 @@ class TestEstimator:
         x = holes(correlated(60))
         with pytest.raises(CurvaeError, match='by column: .*; use missing="drop" or missing="mean", .*missing="model"'):
             PoincareVAE(**self.settings).fit(x)
-        with pytest.raises(CurvaeError, match="missing must be one of error, drop, mean, model; got 'median'"):
+        with pytest.raises(CurvaeError, match="`missing` must be one of error, drop, mean, model; got 'median'"):
             PoincareVAE(missing="median", **self.settings).fit(correlated(60))
         x[:, 2] = NAN
         with pytest.raises(CurvaeError, match="X has columns without a single value: 'x3'; remove them"):

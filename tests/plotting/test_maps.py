@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from curvae.plotting import (
     disc,
     figure_bytes,
     fit_window,
+    graph_map,
     gyroplane,
     gyroplane_heat,
     latent_map,
@@ -26,6 +28,7 @@ from curvae.plotting import (
 )
 from curvae.plotting.disc import INK
 from curvae.plotting.style import GREY, colouring
+from paths import ROOT
 
 CURVATURES = [0.0, 1e-4, 0.3, 1.0, 7.0]
 
@@ -277,3 +280,41 @@ def test_new_rows_are_larger_outlined_and_on_top():
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "new rows"]
     latent_map(ax := axes(), PoincareBall(2), points(1.0), np.linspace(0, 1, 50), new=new)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["new rows"]
+
+
+# --- names and legends -----------------------------------------------------------------------------------------------
+
+
+sys.path.insert(0, str(ROOT))
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def test_hubs_are_named():
+    points = [[0.0, 0.0], [0.7, 0.0], [-0.7, 0.0], [0.0, 0.7], [0.0, -0.7]]
+    edges, names = [[0, 1], [0, 2], [0, 3], [3, 4]], ["hub", "a", "b", "second", "c"]
+
+    def drawn(**more):
+        ax = Figure(figsize=(5, 5)).subplots()
+        graph_map(ax, PoincareBall(2), points, edges, names=names, **more)
+        return {text.get_text(): text.get_weight() for text in ax.texts}, [line.get_marker() for line in ax.lines]
+
+    assert drawn() == ({}, [])
+    assert drawn(hubs=2) == ({"hub": "normal", "second": "normal"}, [])
+    assert drawn(hubs=2, central=[3]) == ({"second": "bold", "hub": "normal"}, ["o"])
+
+
+def test_a_long_legend_has_two_columns():
+    def columns(size, count):
+        ax = Figure(figsize=(size, size)).subplots()
+        z = np.linspace(-0.5, 0.5, 2 * count)[:, None] * [1.0, 0.2]
+        latent_map(ax, PoincareBall(2), z, np.arange(count).repeat(2).astype(str))
+        return ax.get_legend()._ncols
+
+    assert columns(5.0, 14) == 1 and columns(2.0, 14) == 2

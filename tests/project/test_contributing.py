@@ -33,7 +33,7 @@ EXAMPLES = re.findall(r"```(python|sh)\n(.*?)```", (ROOT / "CONTRIBUTING.md").re
 # What each of them has, and no other.
 WANTED = (
     *("class Exponential", "LIKELIHOODS = ", "class HeavyTailed", "space = Space", "class CircleFactor", "TABLES = "),
-    *("def read_json_lines", "dropout: ", "benchmarks.against"),
+    *("def read_json_lines", "sharpness: ", "benchmarks.against"),
 )
 
 
@@ -139,9 +139,9 @@ def test_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_setting() -> None:
     made: dict[str, Any] = {"__annotations__": {}}
-    exec(example("dropout: "), {"setting": setting, "_SHARE": parts._SHARE}, made)
-    settings = make_dataclass("Settings", [("dropout", float, made["dropout"])])
-    assert settings().dropout == 0 and fields(settings)[0].metadata["setting"].help.startswith("Share of units")
+    exec(example("sharpness: "), {"setting": setting, "_SHARE_OF_1": parts._SHARE_OF_1}, made)
+    settings = make_dataclass("Settings", [("sharpness", float, made["sharpness"])])
+    assert settings().sharpness == 0 and fields(settings)[0].metadata["setting"].help.startswith("Weight of the")
 
 
 def test_speed_against_another_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

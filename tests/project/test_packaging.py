@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from fnmatch import fnmatch
 
 import curvae
 from paths import ROOT
@@ -29,6 +30,18 @@ def test_the_distribution_holds_what_it_names():
     targets = PROJECT["tool"]["hatch"]["build"]["targets"]
     assert targets["wheel"] == {"packages": ["src/curvae"]}
     assert all((ROOT / name).exists() for name in targets["sdist"]["include"])
+
+
+def test_templates_and_styles_are_in_the_wheel():
+    """A wheel holds all files of the package but those that git ignores."""
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text(encoding="utf-8").split()]
+    package = ROOT / "src" / "curvae"
+    files = [path for ending in ("html", "css", "js") for path in package.rglob(f"*.{ending}")]
+    assert {"report/page.html", "viewer/page.html", "viewer/map.html"} <= {
+        path.relative_to(package).as_posix() for path in files
+    }
+    parts = {part for path in files for part in path.relative_to(ROOT).parts}
+    assert not [part for part in parts if any(fnmatch(part, pattern) for pattern in ignored)]
 
 
 def test_workflows_run_what_the_makefile_has():

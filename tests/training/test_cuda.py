@@ -10,14 +10,14 @@ import pytest
 import torch
 from scipy import sparse
 
-from curvae.data import open_stream
+from curvae.data import load
 from curvae.models import Layout
 from curvae.settings import resolve_defaults
 from curvae.training import Config, Scaling, build, engine, fit, fit_many, fitting
-from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
-from curvae.training.processes import train_together
-from curvae.training.row_sources import Pool, Share
+from curvae.training.processes import train_distributed
+from curvae.training.row_sources import BatchShard, RowPool
+from trainings import CapturedEngine
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -44,7 +44,7 @@ def numbers(rows, columns):
 def made(kind, configs, x, device, train):
     """An engine in float64 on CUDA; the rows are on the device that is given."""
     scaling = Scaling.identity(x.shape[1])
-    pool = Pool.of([(x, scaling)] * len(configs), device, torch.float64)
+    pool = RowPool.of([(x, scaling)] * len(configs), device, torch.float64)
     index = torch.arange(x.shape[0]).expand(len(configs), -1)
     models = [build(config, x.shape[1]).to("cuda", torch.float64) for config in configs]
     counts, layout = (train, x.shape[0] - train), Layout(x.shape[1])
@@ -65,8 +65,8 @@ def test_captured_steps_are_the_plain_ones(form, device, window, count, space):
     """Gathered in the graph, or fed from the host; the last batch is smaller than the others."""
     configs = [replace(SMALL, space=space, seed=seed, beta=1.0 + seed) for seed in range(count)]
     x = numbers(44, 5)
-    with mock.patch.object(engine, "WINDOW", window), mock.patch.object(engine, "_WATCHED", 3):
-        found = trained(made(Captured, configs, form(x), device, 35), 3)
+    with mock.patch.object(engine, "WINDOW", window), mock.patch.object(engine, "_VALIDATION_ROWS", 3):
+        found = trained(made(CapturedEngine, configs, form(x), device, 35), 3)
         expected = trained(made(BatchEngine, configs, x, "cuda", 35), 3)
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
 
@@ -132,7 +132,7 @@ def test_products_have_the_loss_and_gradients_of_a_cpu(posterior):
 def test_batches_are_not_mixed_up_over_many_steps():
     """Copies of 13 MB a step beside the computation of the step before."""
     configs, x = [replace(SMALL, seed=seed, batch_size=512, epochs=4) for seed in range(4)], numbers(30_000, 784)
-    fed, resident = (trained(made(Captured, configs, x, device, 29_500), 4) for device in ("cpu", "cuda"))
+    fed, resident = (trained(made(CapturedEngine, configs, x, device, 29_500), 4) for device in ("cpu", "cuda"))
     torch.testing.assert_close(fed, resident, rtol=1e-6, atol=1e-6)
 
 
@@ -141,7 +141,7 @@ def test_failures_are_found_in_batches_that_are_fed():
     x[20] = np.inf
     configs = [replace(SMALL, seed=seed) for seed in range(3)]
     steps = []
-    for kind, device in ((Captured, "cpu"), (Captured, "cuda"), (BatchEngine, "cuda")):
+    for kind, device in ((CapturedEngine, "cpu"), (CapturedEngine, "cuda"), (BatchEngine, "cuda")):
         with mock.patch.object(engine, "WINDOW", 40):
             passed = made(kind, configs, x, device, 35).epoch(0)
         steps.append({i: failure.step for i, failure in passed.failures.items()})
@@ -162,23 +162,23 @@ def test_rows_that_do_not_fit_stay_on_the_host(form):
             )
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_single_process_sums_through_nccl(streamed, monkeypatch, tmp_path):
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_single_process_sums_through_nccl(stored, monkeypatch, tmp_path):
     """What several processes do, with all rows in the one that a single GPU allows."""
-    np.save(tmp_path / "x.npy", numbers(300, 5))
+    np.save(tmp_path / "x.npy", numbers(3000, 5))
 
     def found(**more):
-        x = open_stream(tmp_path / "x.npy") if streamed else np.load(tmp_path / "x.npy")
+        x = load(tmp_path / "x.npy", memory="1MB")[0] if stored else np.load(tmp_path / "x.npy")
         return fit(replace(SMALL, batch_size=100), x, device="cuda", dtype=torch.float64, **more)
 
     def together(problem, tasks, listener, folder, resume):
-        return train_together(1, problem, tasks, listener, folder, resume)
+        return train_distributed(1, problem, tasks, listener, folder, resume)
 
     expected = found()
     summed, plain = [], torch.distributed.all_reduce
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda t: summed.append(t.device.type) or plain(t))
     monkeypatch.setattr(fitting, "train_stack", together)
-    monkeypatch.setattr(Share, "whole", False)
+    monkeypatch.setattr(BatchShard, "whole", False)
     history = found().history
     assert summed.count("cuda") > 9 and not torch.distributed.is_initialized()
     for record, other in zip(history, expected.history, strict=True):

@@ -17,16 +17,14 @@ import pytest
 import torch
 from scipy import sparse
 
-from curvae.data import Arrays, Stream, open_stream
+from curvae.data import Arrays, load
 from curvae.errors import CurvaeError
-from curvae.models import Layout
 from curvae.training import Config, Scaling, fit, stacks
-from curvae.training.row_sources import SHARDS, Gathered, Pool, Share, Zipped
-from curvae.training.rows import HeldOut, Rows, hold_out
-from curvae.training.streamed import StreamedRows
+from curvae.training.row_sources import SHARDS, BatchShard, DiskRows, PerModelRows, RowPool, StackedRows
+from curvae.training.rows import Rows, random_split
+from disk_data import COLUMNS, MEMORY, numbered, write_parquet
 from processes import child, start_server
 from running import SMALL, config, curvae, refused, write_table
-from streaming import COLUMNS, MEMORY, numbered, write_parquet
 from trainings import assert_same, state
 
 ROWS = 779
@@ -43,7 +41,7 @@ CONFIG = Config(
     seed=3,
     neighbours="off",
 )
-HELD = HeldOut(ROWS, np.arange(1, ROWS, 10)[:76])
+TRAIN = np.setdiff1d(np.arange(ROWS), np.arange(1, ROWS, 10)[:76])
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +53,7 @@ def _place(monkeypatch, tmp_path, often):
 
 
 def opened():
-    return open_stream("x.npy", memory=MEMORY)
+    return load("x.npy", memory=MEMORY)[0]
 
 
 # --- shares of a batch ------------------------------------------------------------------------------------------------
@@ -63,28 +61,28 @@ def opened():
 
 @pytest.mark.parametrize("size", [1, 2, 8, 64])
 def test_every_place_belongs_to_one_process(size):
-    shares = [Share(rank, size) for rank in range(size)]
-    owners = np.array([share.has(np.arange(300)) for share in shares])
+    shares = [BatchShard(rank, size) for rank in range(size)]
+    owners = np.array([share.owns(np.arange(300)) for share in shares])
     assert (owners.sum(0) == 1).all()
     np.testing.assert_array_equal(owners.argmax(0), np.arange(300) % 64 // (64 // size))
     for share, own in zip(shares, owners, strict=True):
-        np.testing.assert_array_equal(share.places(0, 300), np.flatnonzero(own))
-        np.testing.assert_array_equal(share.before(np.arange(301)), [own[:place].sum() for place in range(301)])
+        np.testing.assert_array_equal(share.positions(0, 300), np.flatnonzero(own))
+        np.testing.assert_array_equal(share.count_before(np.arange(301)), [own[:place].sum() for place in range(301)])
         # Every batch of a multiple of 64 rows has equally many of each, wherever it begins.
-        assert len(share.places(37, 37 + 3 * SHARDS)) == 3 * SHARDS // size
+        assert len(share.positions(37, 37 + 3 * SHARDS)) == 3 * SHARDS // size
 
 
-def streamed(share):
-    return StreamedRows(opened(), Scaling.identity(COLUMNS), HELD, Layout(COLUMNS), share=share)
+def on_disk(share):
+    return DiskRows(Rows(opened().arrays, Scaling.identity(COLUMNS)), torch.from_numpy(TRAIN), share=share)
 
 
 def gathered(x):
-    pool = Pool([Rows(x, Scaling.identity(COLUMNS))])
+    pool = RowPool([Rows(x, Scaling.identity(COLUMNS))])
     return lambda share: pool.part(torch.arange(5, ROWS).unsqueeze(0), share=share)
 
 
 SOURCES = {
-    "stream": lambda share: Zipped([streamed(share)]),
+    "on disk": lambda share: PerModelRows([on_disk(share)]),
     "dense": gathered(X),
     "sparse": gathered(sparse.csr_array(X)),
 }
@@ -96,9 +94,9 @@ def test_all_processes_together_have_the_batches_of_one(kind, size, own):
     def batches(share):
         return list(SOURCES[kind](share).batches([torch.Generator().manual_seed(1)], 100, own))
 
-    whole = batches(Share())
+    whole = batches(BatchShard())
     assert all(batch.index is None for batch in whole)
-    shares = [batches(Share(rank, size)) for rank in range(size)]
+    shares = [batches(BatchShard(rank, size)) for rank in range(size)]
     for batch, *parts in zip(whole, *shares, strict=True):
         found = torch.full_like(batch.x, math.nan)
         for part in parts:
@@ -109,16 +107,18 @@ def test_all_processes_together_have_the_batches_of_one(kind, size, own):
 
 
 def test_rows_in_memory_and_on_disk_are_of_both_kinds():
-    assert isinstance(SOURCES["dense"](Share(0, 2)), Gathered) and isinstance(SOURCES["sparse"](Share(0, 2)), Zipped)
+    assert isinstance(SOURCES["dense"](BatchShard(0, 2)), StackedRows) and isinstance(
+        SOURCES["sparse"](BatchShard(0, 2)), PerModelRows
+    )
 
 
 def test_a_process_reads_the_blocks_of_its_own_shards(monkeypatch):
-    plain, read = Stream.arrays, []
-    monkeypatch.setattr(Stream, "arrays", lambda self, block: read.append(block) or plain(self, block))
+    plain, read = DiskRows._place, []
+    monkeypatch.setattr(DiskRows, "_place", lambda self, *task: read.append(task) or plain(self, *task))
     counts = []
-    for share in (Share(), Share(1, 4)):
+    for share in (BatchShard(), BatchShard(1, 4)):
         read.clear()
-        assert sum(len(batch) for batch in streamed(share).batches(torch.Generator().manual_seed(1), 100))
+        assert sum(len(batch) for batch in on_disk(share).batches(torch.Generator().manual_seed(1), 100))
         counts.append(len(read))
     assert counts[1] < 0.6 * counts[0]
 
@@ -147,11 +147,11 @@ def weighted():
         (2, weighted, {"learn_curvature": True, "samples": 2, "objective": "iwae"}),
         (4, lambda: sparse.csr_array(X), {"patience": 1, "epochs": 12, "learning_rate": 0.1}),
     ],
-    ids=["stream", "parts of a pass", "in memory", "sparse"],
+    ids=["on disk", "parts of a pass", "in memory", "sparse"],
 )
 def test_losses_are_those_of_one_process(count, data, more):
     asked = replace(CONFIG, **more)
-    assert hold_out(ROWS, asked.validation, ROWS).counts[0] % asked.batch_size == 1
+    assert random_split(ROWS, asked.validation).counts[0] % asked.batch_size == 1
     records = []
     found = fit(asked, data(), dtype=torch.float64, processes=count, progress=lambda record, n: records.append(record))
     expected = fit(asked, data(), dtype=torch.float64)
@@ -251,7 +251,7 @@ def test_killed_at_random_moments(tmp_path):
 def test_the_first_process_says_what_is_wrong_in_another(tmp_path):
     def work(rank, train):
         if rank:
-            Pool.part = mock.Mock(side_effect=CurvaeError("its disk is gone"))
+            RowPool.part = mock.Mock(side_effect=CurvaeError("its disk is gone"))
         try:
             train()
         except CurvaeError as error:
@@ -296,6 +296,7 @@ def test_what_commands_refuse(table, monkeypatch):
 
 def test_a_parquet_file_in_two_processes(tmp_path):
     write_parquet(tmp_path / "x.parquet", X, group=100)
-    stream = open_stream(tmp_path / "x.parquet", label="kind", id="cell", memory=MEMORY)
+    data, _ = load(tmp_path / "x.parquet", label="kind", id="cell", memory=MEMORY)
     asked = replace(CONFIG, epochs=2, patience=None)
-    assert_close(fit(asked, stream, processes=2, dtype=torch.float64), fit(asked, stream, dtype=torch.float64))
+    assert data.on_disk
+    assert_close(fit(asked, data, processes=2, dtype=torch.float64), fit(asked, data, dtype=torch.float64))

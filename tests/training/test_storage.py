@@ -95,7 +95,7 @@ def test_a_fixture_of_an_interrupted_training_goes_on(folder, tmp_path, monkeypa
     write_data(tmp_path)
     shutil.copytree(folder, "run")
     refused("embed", "run", "table.csv", says=["run is not finished"])
-    refused("fit", "table.csv", "-o", "run", "--resume", "--set", "beta=0.5", says=["--set beta=1.0, not 0.5"])
+    refused("fit", "table.csv", "-o", "run", "--resume", "--set", "beta=0.5", says=["--set beta=1, not 0.5"])
     found = curvae("fit", "table.csv", "-o", "run", "--resume", "--json")
     assert found.code == 0, found.err
     (whole,) = [other for other in FOLDERS if other.name == folder.name.replace("begun", "categorical")]
@@ -287,7 +287,7 @@ def test_garbage_for_a_description(run, text):
         (lambda d: d["config"]["space"].update(learn_curvature=1), ["must be true or false, got 1"]),
         (lambda d: d["config"].update(depth=3), ["unknown settings: depth"]),
         (lambda d: d["config"]["space"].update(dims=3), ["unknown settings: space.dims; did you mean dim?"]),
-        (lambda d: d["config"].update(space=[2, 1.0]), ["space must be a text"]),
+        (lambda d: d["config"].update(space=[2, 1.0]), ["space", "must be a text"]),
         (lambda d: d.update(embedding_sha256=None), ["embedding.safetensors", "checksum"]),
     ],
 )

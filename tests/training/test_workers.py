@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
+from multiprocessing import get_all_start_methods
 from pathlib import Path
 from unittest import mock
 
@@ -21,9 +22,10 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from joblib.externals.loky.backend import context as loky
 
 from curvae.errors import CurvaeError
-from curvae.runs import CompareRequest, Source, compare_run
+from curvae.runs import Source, compare_run
 from curvae.training import Config, build, engine, fit_many, workers
 from curvae.training.comparison import compare
 from curvae.training.engine import losses
@@ -70,6 +72,22 @@ def watched(monkeypatch):
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked_workers():
+    """Fork the processes of joblib from the server that has imported everything, instead of starting interpreters.
+
+    Those of `test_processes_end_with_the_one_that_started_them` start as they do for users.
+    """
+    if "forkserver" not in get_all_start_methods():
+        yield
+        return
+    start_server("distributed")
+    loky.set_start_method("forkserver", force=True)
+    yield
+    loky.set_start_method(None, force=True)
+
 
 # Two architectures, so that the stacks are the same for one process and for two.
 CONFIGS = [replace(SMALL, seed=seed, curvature=(0.0, 0.5, 0.0, 2.0)[seed]) for seed in range(4)]
@@ -342,8 +360,8 @@ def test_a_written_comparison_on_a_cluster(cluster, tmp_path):
     settings = {"hidden": (8,), "epochs": 2, "posterior": "wrapped"}
     for name, where, jobs in (("local", nullcontext(), 1), ("dask", on(cluster), None)):
         with where:
-            asked = CompareRequest(table, settings, [0.5], 3, tmp_path / name, jobs=jobs, device="cpu")
-            written.append(json.loads((compare_run(asked).folder / "comparison.json").read_text()))
+            folder, *_ = compare_run(table, settings, [0.5], 3, tmp_path / name, jobs=jobs, device="cpu")
+            written.append(json.loads((folder / "comparison.json").read_text()))
     assert written[0] == written[1]
 
 

@@ -12,7 +12,7 @@ import click
 from .. import __version__
 from ..errors import CurvaeError
 from ..settings import GraphSettings, RowSettings, described
-from .console import Answer, Later, command, program, run_program
+from .console import Answer, LazyModule, command, program, run_program
 from .options import FILE, files, option, refuse, setting_options
 
 __all__ = ["app", "covariate_values", "explain", "export", "likelihood_lines", "link_lines", "main"]
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .. import runs
     from ..runs import Reporter
 else:
-    runs = Later("curvae.runs")
+    runs = LazyModule("curvae.runs")
 
 
 @command(
@@ -66,7 +66,7 @@ _COMPARED = 50  # rows from which on neighbours are compared with those of PCA
 
 
 def likelihood_lines(found: dict[str, Any]) -> list[str]:
-    """Of `evaluate_run` on rows: two or three lines for each part of the data, and how faithful the map is."""
+    """Describe what `evaluate_run` measured on rows: two or three lines for each part, and how faithful the map is."""
     from ..data.files import count, decimal, quoted
 
     lines, rows = [], sum(part["rows"] for part in found["parts"].values())
@@ -93,25 +93,23 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
             + (f", the most unusual first: {named}" if named else "")
         )
     if rows < _COMPARED:
-        return [*lines, f"{count(rows, 'row')} are too few to compare neighbours on the map with PCA."]
-    return [*lines, *_faithful(found)]
-
-
-def _faithful(found: dict[str, Any]) -> list[str]:
-    """How faithful the map is, if that was measured."""
-    return [] if found["faithfulness"] is None else [found["faithfulness"]["verdict"]]
+        lines.append(f"{count(rows, 'row')} are too few to compare neighbours on the map with PCA.")
+    elif found["faithfulness"] is not None:
+        lines.append(found["faithfulness"]["verdict"])
+    return lines
 
 
 def link_lines(found: dict[str, Any]) -> list[str]:
-    """Of `evaluate_run` on a graph: how well edges are found, trained ones and new ones."""
-    told = {"train": "edges that it was trained on", "new": "new edges"}
+    """Describe what `evaluate_run` measured on a graph: how well edges are found, trained ones and new ones."""
+    kinds = {"train": "edges that it was trained on", "new": "new edges"}
     lines: list[str] = []
     for name, part in found["parts"].items():
         if part["remark"] is not None:
-            lines.insert(0, f"{told[name]} are found {part['remark']}")
-        lines.append(f"{part['edges']:,} {told[name]}: {_found(part)}")
+            lines.insert(0, f"{kinds[name]} are found {part['remark']}")
+        lines.append(f"{part['edges']:,} {kinds[name]}: {_found(part)}")
         lines += [f"  {rule}, without a model: {_found(figures)}" for rule, figures in part["baselines"].items()]
-    return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}", *_faithful(found)]
+    faithful = [] if found["faithfulness"] is None else [found["faithfulness"]["verdict"]]
+    return [*lines, f"mean average precision of neighbourhoods {found['neighbourhood_map']:.3f}", *faithful]
 
 
 def _found(figures: dict[str, Any]) -> str:
@@ -131,13 +129,6 @@ def covariate_values(run: Path) -> tuple[str, ...]:
         f"{column.name}={f'{column.fill:g}' if column.categories is None else column.categories[0]}"
         for column in columns
     )
-
-
-if TYPE_CHECKING:
-    from .. import runs
-    from ..runs import Reporter
-else:
-    runs = Later("curvae.runs")
 
 
 _TABLE = ("label", "id", "group", "categorical")
@@ -168,6 +159,7 @@ def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
     *_ROWS,
     "missing",
     "memory",
+    "cache",
     option("--repeats", help="Number of trainings, to see how stable the map is (1).", type=int),
     "root",
     "resume",
@@ -227,12 +219,12 @@ def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, 
 
 def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) -> Answer:
     source, asked = _split(kind, data, asked)
-    result = runs.train_run(runs.TrainRequest(source, **asked), reporter)
-    files = {"report": result.folder / "report.html", "embedding": result.table}
-    files |= (more := {path.stem: path for path in result.files})
+    folder, summary, written, following = runs.train_run(source, **asked, reporter=reporter)
+    files = {"report": folder / "report.html", "embedding": runs.embedding_path(folder)}
+    files |= (more := {path.stem: path for path in written})
     lines = [f"{name}: {path}" for name, path in files.items()]
-    found = {"run": str(result.folder), **result.summary, **{name: str(path) for name, path in more.items()}}
-    return Answer(found, lines, result.following)
+    found = {"run": str(folder), **summary, **{name: str(path) for name, path in more.items()}}
+    return Answer(found, lines, following)
 
 
 @command(
@@ -241,6 +233,7 @@ def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) ->
     option("-o", "--output", type=FILE, help="CSV or Parquet file (<name>-embedding.csv)."),
     "missing_as_run",
     "memory",
+    "cache",
     "nodes",
     "features_file",
     "force",
@@ -259,6 +252,7 @@ def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     option("-o", "--output", type=FILE, help="CSV file, or .npy for images (<name>-imputed.csv)."),
     option("--samples", help="Importance samples per row (1000).", type=int, default=1000),
     "memory",
+    "cache",
     "force",
     "seed",
     "device",
@@ -266,11 +260,11 @@ def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
 )
 def impute(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     """Fill in missing values with what the model of a run, trained with --missing model, expects there."""
-    found = runs.impute_run(run, data, reporter=reporter, **asked)
+    path, values, rows, following = runs.impute_run(run, data, reporter=reporter, **asked)
     return Answer(
-        {"imputed": str(found.path), "values": found.values, "rows": found.rows},
-        [f"imputed: {found.path}, {found.values:,} values in {found.rows:,} rows"],
-        found.following,
+        {"imputed": str(path), "values": values, "rows": rows},
+        [f"imputed: {path}, {values:,} values in {rows:,} rows"],
+        following,
     )
 
 
@@ -296,14 +290,14 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
     From a model of counts with an exposure, rows of exposure 1.
     """
     if wrong := [entry for entry in covariates if "=" not in entry]:
-        raise CurvaeError(f"--covariate takes COLUMN=VALUE, such as batch=a; got {wrong[0]!r}")
+        raise CurvaeError(f"`covariates` takes COLUMN=VALUE, such as batch=a; got {wrong[0]!r}")
     names = [entry.partition("=")[0] for entry in covariates]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise CurvaeError(f"--covariate {twice[0]} is given {names.count(twice[0])} times; give it one value")
+        raise CurvaeError(f"`covariates` {twice[0]} is given {names.count(twice[0])} times; give it one value")
     values = dict(entry.partition("=")[::2] for entry in covariates)
-    found = runs.sample_run(run, count, covariates=values, **asked)
-    paths = [str(path) for path in found.paths]
-    return Answer({"samples": paths}, [f"samples: {path}" for path in paths], found.following)
+    files, following = runs.sample_run(run, count, covariates=values, **asked)
+    paths = [str(path) for path in files]
+    return Answer({"samples": paths}, [f"samples: {path}" for path in paths], following)
 
 
 @command(
@@ -356,6 +350,7 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     *_ROWS,
     "missing",
     "memory_of_sample",
+    "cache",
     option("--device", default="auto", help="auto, cpu or cuda (auto)."),
     "jobs",
     "resume",
@@ -368,7 +363,7 @@ def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, 
     try:
         values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
     except ValueError:
-        raise CurvaeError(f"--curvatures takes numbers such as 0.3,1; got {curvatures!r}") from None
+        raise CurvaeError(f"`curvatures` takes numbers such as 0.3,1; got {curvatures!r}") from None
     rows, graphs = (
         {*described(settings), *(field.name for field in fields(kind))}
         for settings, kind in ((RowSettings, runs.Source), (GraphSettings, runs.GraphSource))
@@ -376,9 +371,8 @@ def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, 
     refuse("with --graph" if graph else "without --graph", {*(rows - graphs), "tree"} if graph else graphs - rows)
     source, more = _split(runs.GraphSource if graph else runs.Source, data, asked)
     more = {name: value for name, value in more.items() if name not in rows | graphs}
-    result = runs.compare_run(runs.CompareRequest(source, curvatures=values, **more), reporter)
-    folder, found = result.folder, result.comparison
-    return Answer({"folder": str(folder), **found.to_json()}, [f"report: {folder / 'report.html'}"], result.following)
+    folder, found, following = runs.compare_run(source, curvatures=values, **more, reporter=reporter)
+    return Answer({"folder": str(folder), **found.to_json()}, [f"report: {folder / 'report.html'}"], following)
 
 
 @command(
@@ -434,7 +428,7 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
     """Write the map of a run as an interactive map (one HTML page) or as a picture."""
     if asked["rows"] is None:
         refuse("without --rows", ("missing",))
-    path, shown = runs.view_run(runs.ViewRequest(run, **asked), reporter)
+    path, shown = runs.view_run(run, **asked, reporter=reporter)
     following = None
     if path.suffix == ".html":
         same = {"output": f"{run.resolve().name}-map.pdf", "anonymous": asked["anonymous"] or None}
@@ -445,7 +439,7 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
 
 
 # Options of `diagnose` that have no meaning for distances, a graph or a run.
-_OF_VALUES = ("metric", "missing", "covariates", "memory")
+_OF_VALUES = ("metric", "missing", "covariates", "memory", "cache")
 _OF_TABLES = (*_OF_VALUES, "label", "id", "group", "categorical")
 _OF_DATA = (*_OF_TABLES, "output", "distances", "graph", *_EDGES)
 
@@ -472,6 +466,7 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph", *_EDGES)
     "covariates_left_out",
     "missing_filled",
     "memory_of_sample",
+    "cache",
     "force",
     "seed",
     example="diagnose cells.csv --label type --id barcode -o hierarchy.html",
@@ -488,11 +483,10 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     source, asked = _split(runs.Source, data, asked)
     if graph:
         source = runs.GraphSource(data, **reading)
-    request = runs.DiagnoseRequest(source, **asked)
-    found = runs.diagnose_data(request, reporter)
-    report = None if request.output is None else str(request.output)
+    found, following = runs.diagnose_data(source, **asked, reporter=reporter)
+    report = None if asked["output"] is None else str(asked["output"])
     lines = [found.sentence, *runs.figures(found), *([] if report is None else [f"report: {report}"])]
-    return Answer({"report": report, **found.to_json()}, lines, request.following(found))
+    return Answer({"report": report, **found.to_json()}, lines, following)
 
 
 @command(
@@ -507,6 +501,7 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     *_TABLE,
     "missing",
     "memory_of_sample",
+    "cache",
     "force",
     "seed",
     example="judge cells.csv umap.csv --label type --id barcode",
@@ -517,11 +512,10 @@ def judge(reporter: Reporter, data: str, **asked: Any) -> Answer:
     Rows are matched by the column --id, or in their order; all other columns of numbers are coordinates.
     """
     source, asked = _split(runs.Source, data, asked)
-    request = runs.JudgeRequest(source, **asked)
-    found = runs.judge_map(request, reporter)
-    report = None if request.output is None else str(request.output)
+    found, following = runs.judge_map(source, **asked, reporter=reporter)
+    report = None if asked["output"] is None else str(asked["output"])
     lines = [*runs.faithful_lines(found), *([] if report is None else [f"report: {report}"])]
-    return Answer({"report": report, **found.to_json()}, lines, request.following)
+    return Answer({"report": report, **found.to_json()}, lines, following)
 
 
 @command(option("--bibtex", is_flag=True, help="As BibTeX."), example="cite --bibtex")

@@ -10,10 +10,12 @@ import re
 import signal
 import sys
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -30,6 +32,8 @@ from .options import (
     completed_command,
     in_flags,
     option,
+    option_words,
+    options_of,
     printed,
     shell_command,
 )
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BROKEN_PIPE",
     "Answer",
-    "Later",
+    "LazyModule",
     "Signals",
     "SteadyStream",
     "command",
@@ -120,7 +124,13 @@ class SteadyStream:
 def steady_output() -> Iterator[SteadyStream]:
     """Make `sys.stdout` and `sys.stderr` steady; characters that the terminal does not have are replaced."""
     absent = sys.stdout is None
-    _open_closed()
+    # Standard streams that are closed get a place, or the next file to be opened would take it.
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - until the end
     with ExitStack() as ended:
         streams = SteadyStream(sys.stdout, absent), SteadyStream(sys.stderr)
         for stream, redirect in zip(streams, (redirect_stdout, redirect_stderr), strict=True):
@@ -131,16 +141,6 @@ def steady_output() -> Iterator[SteadyStream]:
         yield streams[0]
 
 
-def _open_closed() -> None:
-    """Give standard streams that are closed a place, or the next file to be opened would take it."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - until the end
-
-
 class Signals:
     """SIGINT and SIGTERM, on Windows Ctrl-C and Ctrl-Break, end a command.
 
@@ -148,16 +148,16 @@ class Signals:
     second is ignored, for impatience would leave these behind. The third ends it wherever it is.
 
     Arguments:
-        last_words: what to say when it ends without having tidied up.
+        exit_message: returns what to print when it ends without having tidied up, given the signal; None once it was
+            printed.
     """
 
     # Windows has Ctrl-Break beside Ctrl-C, and sends no SIGTERM.
     _HANDLED = (signal.SIGINT, getattr(signal, "SIGBREAK", signal.SIGTERM))
 
-    def __init__(self, last_words: Callable[[int], str]) -> None:
-        self.received: int | None = None
+    def __init__(self, exit_message: Callable[[int], str] | None) -> None:
+        self.exit_message, self.received = exit_message, 0
         self._count = 0
-        self._last_words: Callable[[int], str] | None = last_words
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -166,25 +166,21 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.received is None:  # else a signal may still come while Python ends
+        if not self.received:  # else a signal may still come while Python ends
             for number, handler in self._before.items():
                 signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._count += 1
-        if self.received is None:
+        if not self.received:
             self.received = number
             raise KeyboardInterrupt
         if self._count == 2:
             return
-        if self._last_words is not None:
+        if self.exit_message is not None:
             with suppress(OSError):
-                os.write(2, self._last_words(self.received).encode(errors="replace"))
+                os.write(2, self.exit_message(self.received).encode(errors="replace"))
         os._exit(128 + self.received)
-
-    def said(self) -> None:
-        """The last words were said."""
-        self._last_words = None
 
 
 _QUOTED = re.compile("'([^']*)'")  # what was typed, in messages of click
@@ -194,32 +190,27 @@ _resuming: list[str] = []  # the command that continues the run, once there is s
 _NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
 
 
-def load(name: str) -> Any:
-    """A module, imported without the garbage collector.
+class LazyModule:
+    """A module that is imported when it is first used, so that help need not wait for it.
 
-    It would look at the objects of all modules again and again, and at the end of the program once more, and find
-    nothing. They are taken out of its sight.
+    It is imported without the garbage collector, which would look at the objects of all modules again and again, and
+    at the end of the program once more, and find nothing. They are taken out of its sight.
     """
-    if (known := sys.modules.get(name)) is not None:
-        return known
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return import_module(name)
-    finally:
-        gc.freeze()
-        if enabled:
-            gc.enable()
-
-
-class Later:
-    """A module that is imported when it is first used, so that help need not wait for it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(load(self._name), name)
+        if self._name not in sys.modules:
+            enabled = gc.isenabled()
+            gc.disable()
+            try:
+                import_module(self._name)
+            finally:
+                gc.freeze()
+                if enabled:
+                    gc.enable()
+        return getattr(sys.modules[self._name], name)
 
 
 @dataclass(frozen=True)
@@ -289,7 +280,9 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
 
     def make(function: Callable[..., Answer]) -> click.Command:
         def call(quiet: bool, as_json: bool, **values: Any) -> None:
-            words = _in_flags(click.get_current_context())
+            context = click.get_current_context()
+            commands = (context.command, *context.parent.command.commands.values())  # type: ignore[union-attr]
+            words = partial(in_flags, options=ChainMap(*map(options_of, commands)))
             if settings:
                 given = {one.name: values.pop(one.name) for one in settings}
                 given |= given.pop("advanced")
@@ -300,15 +293,15 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
                 if _assists(function.__name__):
                     return
                 if "device" in parameters:
-                    values["device"] = load("curvae.training.config").choose_device(values["device"])
+                    values["device"] = LazyModule("curvae.training.config").choose_device(values["device"])
                 if "reporter" in function.__annotations__:
-                    speaking = load("curvae.cli.messages").speaking
-                    with speaking(quiet or as_json, words, _resuming.append) as values["reporter"]:
+                    reporter = LazyModule("curvae.cli.messages").console_reporter
+                    with reporter(quiet or as_json, words, _resuming.append) as values["reporter"]:
                         answer = function(**values)
                 else:
                     answer = function(**values)
             except FixableError as error:
-                raise _Corrected(error, click.get_current_context().command, words) from error
+                raise _Corrected(error, context.command, words) from error
             except CurvaeError as error:
                 raise click.ClickException(words(str(error))) from error
             if as_json or not quiet:
@@ -334,9 +327,9 @@ def _assists(name: str) -> bool:
         raise CurvaeError(f"curvae {name} works in one process; start it without torchrun")
     if not rank:
         return False
-    from ..training.processes import assist
+    from ..training.processes import run_worker
 
-    assist()
+    run_worker()
     return True
 
 
@@ -397,12 +390,12 @@ class _Corrected(click.ClickException):
     command = ""
 
     def __init__(self, error: FixableError, command: click.Command, words: Callable[[str], str]) -> None:
-        options = _options(command)
+        options = options_of(command)
         accepted = [
             [
-                _words(options[name].opts[0], value)
+                option_words(options[name], value or True)
                 for name, value in fix
-                if name in options and _takes(options[name], value)
+                if name in options and value in (getattr(options[name].type, "choices", ()) or (value,))
             ]
             for fix in error.fixes
         ]
@@ -413,35 +406,6 @@ class _Corrected(click.ClickException):
         super().__init__(f"{error.found}; run this{f', or with {others}' if others else ''}:")
         single = {one.opts[0] for one in options.values() if not (one.multiple or one.is_flag)}
         self.command = completed_command([word for first, *_ in accepted for word in first], single)
-
-
-def _takes(option: click.Option, value: str) -> bool:
-    return not isinstance(option.type, click.Choice) or value in option.type.choices
-
-
-def _words(flag: str, value: str) -> list[str]:
-    """A flag with its value, as words to type."""
-    return f"{flag}{value}".split(" ", 1) if flag.endswith("=") else [flag, *([value] if value else [])]
-
-
-def _options(command: click.Command) -> dict[str, click.Option]:
-    """The options of a command by name, and parameters that are given with `--set`."""
-    found: dict[str, click.Option] = {}
-    for one in command.params:
-        if isinstance(one, click.Option):
-            found |= one.options if isinstance(one, SetOption) else {one.name or "": one}
-    return found
-
-
-def _in_flags(context: click.Context) -> Callable[[str], str]:
-    """Makes messages of the library name the options of the command that runs, or else of other commands."""
-    commands = context.parent.command.commands.values()  # type: ignore[union-attr]
-    known = {
-        name: (option.opts[0], next(iter(option.secondary_opts), None))
-        for one in (*commands, context.command)
-        for name, option in _options(one).items()
-    }
-    return lambda message: in_flags(message, known)
 
 
 # --- the end of a program ---------------------------------------------------------------------------------------------
@@ -478,26 +442,25 @@ def _run(group: click.Group, signals: Signals) -> int:
         return end.exit_code
     except click.UsageError as error:
         return _fail(_mistake(error))
-    except _Corrected as error:
-        return _fail(error.message, error.command)
     except click.ClickException as error:
-        return _fail(error.message)
-    except KeyboardInterrupt:
-        return _end(signals)
-    except Exception:
-        if signals.received is None:
+        return _fail(error.message, getattr(error, "command", ""))
+    except (KeyboardInterrupt, Exception) as error:  # after a signal, whatever broke while the command was ending
+        if not (signals.received or isinstance(error, KeyboardInterrupt)):
             raise
-        return _end(signals)  # whatever broke while the command was ending
+        number = signals.received or signal.SIGINT
+        print(_interrupted(number), end="", file=sys.stderr, flush=True)
+        signals.exit_message = None
+        return 128 + number
     return 0
 
 
 def _mistake(error: click.UsageError) -> str:
-    """What is wrong with what was typed, and what may have been meant or where to look."""
+    """Say what is wrong with what was typed, and what may have been meant or where to look."""
     option = getattr(error, "param", None)
     if isinstance(error, click.NoSuchOption):
         said = error.message if " setting " in error.message else f"there is no option {error.option_name}"
         name = error.option_name.removeprefix("--").removeprefix("no-").replace("-", "_")
-        known = {} if error.ctx is None else _options(error.ctx.command)
+        known = {} if error.ctx is None else options_of(error.ctx.command)
         if name in known:
             return f"{said}; use {known[name].opts[0]}…"
     elif isinstance(error, click.BadParameter) and error.message and option is not None:
@@ -508,22 +471,15 @@ def _mistake(error: click.UsageError) -> str:
     said = " ".join(said.split()).removesuffix(".")
     typed = getattr(error, "option_name", None) or getattr(error, "command_name", "")
     possible = getattr(error, "possibilities", None) or ()
-    if isinstance(type_ := getattr(option, "type", None), click.Choice) and (given := _QUOTED.match(error.message)):
-        typed, possible = given[1], list(map(str, type_.choices))
+    if (choices := getattr(getattr(option, "type", None), "choices", ())) and (given := _QUOTED.match(error.message)):
+        typed, possible = given[1], list(map(str, choices))
     if near := get_close_matches(typed, possible, 1, _NEAR):
         return f"{said}; did you mean {near[0]}?"
     return f"{said}; {'curvae' if error.ctx is None else error.ctx.command_path} --help shows what there is"
 
 
-def _end(signals: Signals) -> int:
-    number = signals.received or signal.SIGINT
-    print(_interrupted(number), end="", file=sys.stderr, flush=True)
-    signals.said()
-    return 128 + number
-
-
 def _interrupted(number: int) -> str:
-    """What to say after a signal: how to go on."""
+    """Say after a signal how to continue."""
     if _rank():
         return ""
     what = "terminated" if number == signal.SIGTERM else "interrupted"

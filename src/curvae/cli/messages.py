@@ -16,24 +16,24 @@ from ..runs.run import Reporter
 from .console import one_line
 from .options import command_line, completed_command, shell_command, typed_options
 
-__all__ = ["speaking"]
+__all__ = ["console_reporter"]
 
 _START = 0.5  # seconds whose reports are the start of a task: first epochs of a stack, or what a run is resumed from
 
 
 @contextmanager
-def speaking(quiet: bool, words: Callable[[str], str], resumable: Callable[[str], None]) -> Iterator[Reporter]:
-    """A reporter for a run, silent if `quiet`; progress bars end with the context.
+def console_reporter(quiet: bool, words: Callable[[str], str], resumable: Callable[[str], None]) -> Iterator[Reporter]:
+    """Report on a run, unless `quiet`; progress bars end with the context.
 
     Arguments:
-        quiet: whether to say nothing.
-        words: puts a message of the library into the words of the command line.
-        resumable: told the command that resumes the run, once it can be resumed.
+        quiet: whether to print nothing.
+        words: replaces the parameters that a message names by options.
+        resumable: called with the command that resumes the run, once it can be resumed.
     """
     silent = Reporter(
         command=shell_command,
         started=command_line(),
-        resumable=lambda options: resumable(completed_command(typed_options(options))),
+        resumable=lambda options: resumable(completed_command(typed_options(options, "fit"))),
     )
     if quiet:
         yield silent

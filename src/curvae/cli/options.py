@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import sys
+from ast import literal_eval
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -30,9 +30,10 @@ __all__ = [
     "command_line",
     "completed_command",
     "files",
-    "flag",
     "in_flags",
     "option",
+    "option_words",
+    "options_of",
     "printed",
     "refuse",
     "setting_options",
@@ -42,16 +43,6 @@ __all__ = [
 
 
 # Options generated from the settings; commands, and messages of the library, as they are typed on the command line.
-
-# Parameters whose option is called otherwise: short ones, and those that are given once for each entry.
-_FLAGS = {
-    "covariates": "--covariate",
-    "output": "-o",
-    "count": "-n",
-    "source_column": "--source",
-    "target_column": "--target",
-}
-
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "fit": (
@@ -70,22 +61,12 @@ READING: Mapping[str, tuple[str, ...]] = {
 """parameters of a command besides the settings that are given with `--set`: how to read a graph"""
 
 
-def flag(name: str) -> str:
-    """The option of a parameter.
+class _ValueOrWord(click.ParamType):  # type: ignore[type-arg]
+    """A type of values, or one of some words in place of a value."""
 
-    Example:
-        >>> flag("batch_size")
-        '--batch-size'
-    """
-    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
-
-
-class _Worded(click.ParamType):  # type: ignore[type-arg]
-    """A type of values, or a word in place of one."""
-
-    def __init__(self, known: Setting) -> None:
-        self._values, self._words = click.types.convert_type(known.type), known.words
-        self.name = self._values.name
+    def __init__(self, values: Any, words: Collection[str]) -> None:
+        self._values, self._words = click.types.convert_type(values), words
+        self.name, self.choices = self._values.name, getattr(self._values, "choices", ())
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value if value in self._words else self._values.convert(value, param, ctx)
@@ -103,13 +84,14 @@ class SettingOption(click.Option):
     def __init__(self, kinds: Iterable[type[Settings]], name: str, **more: Any) -> None:
         known = [described(kind)[name] for kind in kinds if name in described(kind)]
         first = self._setting = known[0]
-        on = f"{flag(name)}/--no-{flag(name)[2:]}" if first.default is True else flag(name)
-        typed: dict[str, Any] = {"is_flag": True} if first.type is bool else _typed(first)
-        super().__init__(
-            [on, *first.flags, name], help=_help(known), **{"default": None, "callback": self._check, **typed, **more}
-        )
+        flag = name.replace("_", "-")
+        flag = f"--{flag}/--no-{flag}" if first.default is True else f"--{flag}"
+        text, *others = dict.fromkeys(one.text for one in known)
+        text += "".join(f" For a graph: {other[0].lower()}{other[1:]}" for other in others)
+        arguments = {"default": None, "callback": self._check, **_type_arguments(first), **more}
+        super().__init__([flag, *first.flags, name], help=text, **arguments)
 
-    def _check(self, context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    def _check(self, context: click.Context, parameter: click.Option, value: Any) -> Any:
         if value is None:
             return None
         try:
@@ -117,8 +99,7 @@ class SettingOption(click.Option):
                 value = tuple(int(width) for width in value.split(","))
             self._setting.require(value)
         except CurvaeError as error:
-            known = {self._setting.name: (parameter.opts[0], None)}
-            raise click.UsageError(in_flags(str(error), known), context) from error
+            raise click.UsageError(in_flags(str(error), {self._setting.name: parameter}), context) from error
         except ValueError as error:
             raise click.BadParameter(
                 f"{value!r} is no list of widths such as 200 or 400,200", context, parameter
@@ -126,18 +107,14 @@ class SettingOption(click.Option):
         return value
 
 
-def _help(known: Iterable[Setting]) -> str:
-    """What all kinds of models say, or the first and then that of a graph."""
-    first, *others = dict.fromkeys(one.text for one in known)
-    return first + "".join(f" For a graph: {other[0].lower()}{other[1:]}" for other in others)
-
-
-def _typed(known: Setting) -> dict[str, Any]:
-    """Type and placeholder of an option that takes a value."""
+def _type_arguments(known: Setting) -> dict[str, Any]:
+    """Return type and placeholder of the option of a setting."""
+    if known.type is bool:
+        return {"is_flag": True}
     if known.choices:
         return {"type": click.Choice(known.choices), "metavar": "NAME"}
     if known.words:
-        return {"type": _Worded(known)}
+        return {"type": _ValueOrWord(known.type, known.words)}
     return {"metavar": "WIDTHS"} if get_origin(known.type) is tuple else {"type": known.type}
 
 
@@ -191,8 +168,45 @@ class SetOption(click.Option):
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
+def options_of(command: click.Command) -> dict[str, click.Option]:
+    """Return the options of a command by name, and parameters that are given with `--set`."""
+    found: dict[str, click.Option] = {}
+    for one in command.params:
+        if isinstance(one, click.Option):
+            found |= one.options if isinstance(one, SetOption) else {one.name or "": one}
+    return found
+
+
+def option_words(given: click.Option, value: Any) -> list[str]:
+    """Return the words that give an option a value: none for None, and for several values the option as often.
+
+    Example:
+        >>> option_words(option("--covariate"), ("batch", "donor")), option_words(option("--hidden"), (64, 32))
+        (['--covariate', 'batch', '--covariate', 'donor'], ['--hidden', '64,32'])
+    """
+    flag = given.opts[0]
+    prefix = flag.removeprefix("--set ") if flag.endswith("=") else ""
+    if isinstance(value, bool):
+        if not prefix:
+            return [flag] if value else given.secondary_opts[:1]
+        value = "yes" if value else "no"
+    elif isinstance(value, tuple | list) and value and isinstance(value[0], int):  # widths of layers
+        value = ",".join(map(str, value))
+    entries = value if isinstance(value, tuple | list) else [] if value is None else [value]
+    texts = [f"{entry:g}" if isinstance(entry, float) else str(entry) for entry in entries]
+    return [word for text in texts for word in ("--set" if prefix else flag, prefix + text)]
+
+
+def typed_options(values: Mapping[str, Any], action: str) -> list[str]:
+    """Return the words that give the options of a command these values."""
+    from .commands import app
+
+    options = options_of(app.commands[action])
+    return [word for name, value in values.items() if name in options for word in option_words(options[name], value)]
+
+
 def shell_command(step: Step) -> str:
-    """A step as a command of the program, with the reason for it as a comment of the shell.
+    """Return a step as a command of the program, with the reason for it as a comment of the shell.
 
     Example:
         >>> from curvae.runs import Step
@@ -206,37 +220,15 @@ def shell_command(step: Step) -> str:
     return _typed_line(typed) + (f"  # {step.why}" if step.why else "")
 
 
-def typed_options(options: Mapping[str, Any], action: str = "") -> list[str]:
-    """Parameters as options of a command.
-
-    What is None is left out, a tuple is an option for each entry, and widths of layers are one option.
-    """
-    known = described(RowSettings).keys() | described(GraphSettings).keys()
-    advanced = known - {*OPTIONS[action]} | {*READING.get(action, ())} if action in OPTIONS else ()
-    typed: list[str] = []
-    for name, value in options.items():
-        if isinstance(value, tuple) and value and isinstance(value[0], int):
-            value = ",".join(map(str, value))
-        if name in advanced and value is not None:
-            typed += ["--set", f"{name}={_text(value)}"]
-        elif isinstance(value, bool):
-            typed.append(flag(name) if value else f"--no-{flag(name)[2:]}")
-        elif value is not None:
-            for entry in value if isinstance(value, tuple) else (value,):
-                typed += [flag(name), _text(entry)]
-    return typed
-
-
-def _text(value: Any) -> str:
-    """A value as it is typed."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def command_line() -> str:
-    """The command as it was typed, without folders of files outside the working directory."""
-    return _typed_line(["curvae", *map(_without_folder, sys.argv[1:])])
+    """Return the command as it was typed, without folders of files outside the working directory."""
+    words = ["curvae"]
+    for word in sys.argv[1:]:
+        # A path may be glued to its option: --output=/a/b, -o/a/b.
+        start = word.find("=") + 1 if word.startswith("--") else 2 * word.startswith("-o")
+        path = Path(word[start:])
+        words.append(word[:start] + path.name if path.is_absolute() else word)
+    return _typed_line(words)
 
 
 def completed_command(options: list[str], single: Collection[str] = ()) -> str:
@@ -257,71 +249,55 @@ def _typed_line(words: list[str]) -> str:
     return shlex.join(words)
 
 
-def _without_folder(word: str) -> str:
-    # A path may be glued to its option: --output=/a/b, -o/a/b.
-    start = word.find("=") + 1 if word.startswith("--") else 2 * word.startswith("-o")
-    option, rest = word[:start], word[start:]
-    return option + (Path(rest).name if Path(rest).is_absolute() else rest)
-
-
 # --- messages -------------------------------------------------------------------------------------------------------
 
+_PARAMETER = re.compile("`([a-z][a-z0-9_]*)(?:=([^`]+))?`")
+
+
+def in_flags(message: str, options: Mapping[str, click.Option]) -> str:
+    """Return a message of the library with parameters as they are typed on the command line.
+
+    Arguments:
+        message: names parameters in backquotes, as in `missing`, `missing="drop"` or, of any value, `nodes=…`.
+        options: of parameters by name; what is not among them stays as it is.
+
+    Example:
+        >>> known = {name: option(f"--{name}") for name in ("missing", "label")} | {"weighted": option("--weighted")}
+        >>> in_flags('`missing` must be a word; use `missing="drop"`, `weighted=True` or `label=…`', known)
+        '--missing must be a word; use --missing drop, --weighted or --label'
+    """
+
+    def typed(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in options:
+            return found[0].strip("`")
+        flag = options[name].opts[0]
+        if value in (None, "…"):
+            return flag.removesuffix("=")
+        try:
+            return _typed_line(option_words(options[name], literal_eval(value))) or f"no {flag}"
+        except (SyntaxError, ValueError):
+            return found[0].strip("`")
+
+    return _PARAMETER.sub(typed, _mark(message, options))
+
+
+# Messages in which parameters are not yet in backquotes.
 _NAMED = re.compile(
-    r"""(?<![\w"'./-])(?:([a-z][a-z0-9_]*)=("""
-    r""""(?:[^"\\]|\\.)*"|\[[^\]]*\]|True|False|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"""
-    r"""|([a-z0-9]+(?:_[a-z0-9]+)+)(?![\w"'=(/-]|\.\w))"""
+    r"""(?<![\w"'./`-])(?<!--set )(?:[a-z][a-z0-9_]*="""
+    r"""(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|True|False|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"""
+    r"""|[a-z0-9]+(?:_[a-z0-9]+)+(?![\w"'`=(/-]|\.\w))"""
 )
-_SETTING = rf"\b(?:{'|'.join([*(described(RowSettings) | described(GraphSettings)), 'device'])})\b(?!=)"
+_SETTING = rf"(?<!`)\b(?:{'|'.join([*(described(RowSettings) | described(GraphSettings)), 'device'])})\b(?!=)"
 _ADVISED = re.compile(rf"\b(?:lower|raise|widen|drop|set|use) {_SETTING}(?: or {_SETTING})*")
 
 
-def in_flags(message: str, options: Mapping[str, tuple[str, str | None]]) -> str:
-    """A message of the library with parameters as they are typed on the command line.
-
-    Arguments:
-        message: that names parameters as in `missing="drop"`, `weighted=True` or, of any value, `nodes=…`; begins
-            with what one of them must be; advises to `lower`, `raise`, `widen`, `drop`, `set` or `use` a setting; or
-            mentions one that no other word can be taken for, such as `batch_size`.
-        options: the flag of each parameter, and the one that turns it off, if there is one; the flag of one that is
-            given with `--set` ends in "=".
-
-    Example:
-        >>> known = {name: (flag(name), None) for name in ("missing", "weighted", "hidden", "batch_size")}
-        >>> in_flags('use missing="drop", weighted=True or missing=…', known)
-        'use --missing drop, --weighted or --missing'
-        >>> in_flags("missing must be a word; lower hidden or batch_size", known)
-        '--missing must be a word; lower --hidden or --batch-size'
-        >>> in_flags("use tf32=False or cooldown=0.3; lower cooldown", {n: (f"--set {n}=", None) for n in ("tf32", "cooldown")})
-        'use --set tf32=no or --set cooldown=0.3; lower --set cooldown'
-    """  # noqa: E501 - an example is one line
-
-    def typed(found: re.Match[str]) -> str:
-        name, value = found[1] or found[3], found[2] or "…"
-        if found.string[: found.start()].endswith("--set "):
-            return name if value == "…" else found[0]
-        if name not in options:
-            return found[0]
-        on, off = options[name]
-        if value in ("True", "False") and on.endswith("="):
-            return on + _text(value == "True")
-        if value in ("True", "…"):
-            return on.removesuffix("=")
-        if value == "False":
-            return off or f"no {on}"
-        try:
-            values = json.loads(value)
-        except ValueError:
-            return found[0]
-        if isinstance(values, list) and all(isinstance(entry, int | float) for entry in values):
-            values = ",".join(map(str, values))
-        entries = values if isinstance(values, list) else [values]
-        on = on if on.endswith("=") else f"{on} "
-        return " ".join(f"{on}{_typed_line([str(entry)])}" for entry in entries)
-
+def _mark(message: str, options: Collection[str]) -> str:
+    """Put parameters into backquotes that a message names as in `a="b"`, begins with, advises to use, or by `a_b`."""
     first, must, rest = message.partition(" must ")
-    head, message = (f"{options[first][0].removesuffix('=')}{must}", rest) if first in options else ("", message)
-    message = _ADVISED.sub(lambda found: re.sub(_SETTING, lambda name: f"{name[0]}=…", found[0]), message)
-    return head + _NAMED.sub(typed, message)
+    message = f"`{first}`{must}{rest}" if first in options else message
+    message = _ADVISED.sub(lambda found: re.sub(_SETTING, r"`\g<0>`", found[0]), message)
+    return _NAMED.sub(r"`\g<0>`", message)
 
 
 FILE = click.Path(path_type=Path)
@@ -340,17 +316,14 @@ def files(context: click.Context, parameter: click.Parameter, typed: str) -> lis
     return [CompletionItem(typed, type="file")]
 
 
-def refuse(when: str, names: Iterable[str]) -> None:
+def refuse(when: str, names: Collection[str]) -> None:
     """Raise if one of these options was given."""
     context = click.get_current_context()
-    given = {name: f"--set {name}" for name in context.params.get("advanced", ())}
-    for one in context.command.params:
-        source = context.get_parameter_source(one.name or "")
-        if source is not None and source.name != "DEFAULT":
-            given[one.name or ""] = one.opts[0]
-    for name, typed in given.items():
-        if name in names:
-            raise CurvaeError(f"{typed} has no meaning {when}; leave it out")
+    for name in options_of(context.command):
+        source = context.get_parameter_source(name)
+        given = source is not None and source.name != "DEFAULT"
+        if name in names and (given or name in context.params.get("advanced", ())):
+            raise CurvaeError(f"`{name}` has no meaning {when}; leave it out")
 
 
 def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
@@ -362,13 +335,6 @@ def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
             context.exit()
 
     return {"is_flag": True, "is_eager": True, "expose_value": False, "callback": callback}
-
-
-class _Filled(click.Choice):  # type: ignore[type-arg]
-    """What to do about missing values, but for "model", which is refused later with a command that works."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value == "model" else super().convert(value, param, ctx)
 
 
 _ROWS = "Missing values: error, drop the rows, fill in the mean, or let the model handle them"
@@ -406,7 +372,8 @@ SHARED: dict[str, click.Parameter] = {
     ),
     "missing_filled": option(
         "--missing",
-        type=_Filled(("error", "drop", "mean")),
+        # "model" is refused later, with a command that works
+        type=_ValueOrWord(click.Choice(("error", "drop", "mean")), ("model",)),
         metavar="NAME",
         default="error",
         help="Missing values: error, drop the rows, or fill in the mean (error).",
@@ -420,7 +387,10 @@ SHARED: dict[str, click.Parameter] = {
     "memory": option(
         "--memory",
         metavar="SIZE",
-        help="Memory for data, such as 2GB; larger data are read in pieces (a quarter of all memory).",
+        help="Memory for data, such as 2GB; larger data stay on disk (a quarter of all memory).",
+    ),
+    "cache": option(
+        "--cache", metavar="FOLDER", help="Folder to keep the copies of data that stay on disk in (they are removed)."
     ),
     "memory_of_sample": option(
         "--memory",

@@ -4,7 +4,6 @@ from .dataset import Arrays, Column, Dataset, Schema, from_arrays
 from .graphs import EdgeSplit, Graph, load_graph, split_edges
 from .loading import load
 from .matrices import mnist
-from .streams import Stream, open_stream
 from .synthetic import Tree, branching_diffusion, flat
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "EdgeSplit",
     "Graph",
     "Schema",
-    "Stream",
     "Tree",
     "branching_diffusion",
     "flat",
@@ -22,7 +20,6 @@ __all__ = [
     "load",
     "load_graph",
     "mnist",
-    "open_stream",
     "split_edges",
 ]
 __dir__ = __all__.copy  # completion lists public names only

@@ -4,51 +4,141 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError, FixableError
-from ..models.likelihoods.base import find_binary
-from .dataset import (
-    Arrays,
-    Column,
-    Dataset,
-    Kind,
-    Matrix,
+from ..models.likelihoods.base import find_binary, row_blocks
+from .dataset import Arrays, Column, Dataset, Kind, Matrix, NumberColumns, Schema, Vector, check_ids, one_hot
+from .disk import DiskMatrix, DiskTexts, Texts, in_memory
+from .files import Messages, count, listing, quoted
+from .statistics import (
     Missing,
-    NumberColumns,
-    Schema,
-    check_ids,
-    column_means,
-    empty_columns,
-    empty_rows,
-    extremes,
+    column_statistics,
+    complete_rows,
+    has_missing,
     missing_by_column,
     missing_choices,
-    missing_counts,
-    one_hot,
-    places,
     require_sums,
-    resolve,
+    resolve_missing,
     useless_columns,
 )
-from .files import Messages, count, listing, quoted
-from .text_tables import MISSING, NUMBER, texts_of
+from .text_tables import MISSING, NUMBER, categories_of, first_text, is_text, numbers_of, texts_of
 
-__all__ = ["ColumnAdvice", "RawData", "is_identifier", "left_out_text"]
+__all__ = [
+    "ColumnAdvice",
+    "FrameTable",
+    "RawData",
+    "Table",
+    "TextSummary",
+    "first_rows",
+]
 
 _SHOWN = 10  # columns of one kind that a message lists
-_FEW, _MOST = 10, 100  # different texts that always, and that never, are too many to be categories
-_MEANT = r"[+-]?\d[\d.,_' ]*%?"  # a number that is written in another way
-_COUNTED = 5  # rows from which on consecutive integers look like an identifier
+_LOOKED_AT = 10_000  # rows of a table on disk that tell whether a column holds identifiers
 _IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index)$", re.IGNORECASE)
 _LABEL = re.compile(r"(?:^|[\W_])(?:labels?|class|target|cluster)$", re.IGNORECASE)
-_BATCH = re.compile(r"(?:^|[\W_])(?:batch|donor|lane|plate|site)$", re.IGNORECASE)
+
+
+class TextSummary(NamedTuple):
+    """Figures of a column of texts.
+
+    Arguments:
+        distinct: different texts.
+        gaps: rows without a text.
+        numbers: rows whose text is a number, or one that is written in another way.
+    """
+
+    distinct: int
+    gaps: int
+    numbers: int
+
+
+_NUMBER = re.compile(rf"{NUMBER}|[+-]?\d[\d.,_' ]*%?")
+
+
+class Table(ABC):
+    """A table with named columns, in memory or on disk.
+
+    Attributes:
+        path: its file, for messages.
+        names: of the columns.
+        rows: how many it has.
+        head: its first rows.
+    """
+
+    path: Path
+    names: Sequence[str]
+    rows: int
+    head: pd.DataFrame
+
+    @abstractmethod
+    def first_text(self, name: str) -> str | None:
+        """Return the first cell of a column that is not a number, and its row; None if all are numbers or missing."""
+
+    @abstractmethod
+    def is_text(self, name: str) -> bool:
+        """Return whether a column has a cell that is not a number, or is of a type for categories."""
+
+    @abstractmethod
+    def categories(self, name: str) -> tuple[str, ...]:
+        """List the categories of a column: numbers in ascending order, then texts in alphabetical order."""
+
+    @abstractmethod
+    def distinct_texts(self, name: str) -> Iterable[tuple[str, int]]:
+        """Yield texts of a column without blanks around them, and how often each occurs; some may be repeated."""
+
+    @abstractmethod
+    def numbers(self, columns: Sequence[Column], fix: str, messages: Messages) -> Matrix:
+        """Convert columns to numbers, (rows, columns); see `numbers_of`."""
+
+    @abstractmethod
+    def texts(self, name: str, strip: bool = False) -> Texts:
+        """Convert the cells of a column to texts; see `texts_of`."""
+
+    def summarise(self, name: str) -> TextSummary:
+        """Compute figures of a column of texts."""
+        counts: Counter[str] = Counter()
+        for text, times in self.distinct_texts(name):
+            counts[text] += times
+        present = {text: times for text, times in counts.items() if text not in MISSING}
+        numbers = sum(times for text, times in present.items() if _NUMBER.fullmatch(text))
+        return TextSummary(len(present), self.rows - sum(present.values()), numbers)
+
+
+class FrameTable(Table):
+    """A table in memory: a frame of pandas."""
+
+    def __init__(self, path: Path, frame: pd.DataFrame) -> None:
+        self.path, self.head = path, frame
+        self.names, self.rows = list(frame.columns), len(frame)
+
+    def first_text(self, name: str) -> str | None:
+        return first_text(self.head[name])
+
+    def is_text(self, name: str) -> bool:
+        return is_text(self.head[name])
+
+    def categories(self, name: str) -> tuple[str, ...]:
+        return categories_of(self.head[name])
+
+    def distinct_texts(self, name: str) -> Iterable[tuple[str, int]]:
+        return Counter(texts_of(self.head[name], strip=True).tolist()).items()
+
+    def numbers(self, columns: Sequence[Column], fix: str, messages: Messages) -> Matrix:
+        frame = self.head[[column.name for column in columns]]
+        return numbers_of(self.path, frame, tuple(columns), fix, messages)
+
+    def texts(self, name: str, strip: bool = False) -> Texts:
+        return texts_of(self.head[name], strip)
 
 
 @dataclass
@@ -56,133 +146,133 @@ class ColumnAdvice:
     """Look at all columns of a table at once: leave out texts that are of no use, propose a role for the others.
 
     Arguments:
-        source: name of the table in messages.
+        table: the columns.
         has_id, has_label: whether a column has this role already.
         choices: values of `missing` to propose where values are missing; none where one was given.
     """
 
-    source: str
+    table: Table
     has_id: bool = False
     has_label: bool = False
     choices: Sequence[Missing] = ()
-    _found: dict[str, list[str]] = field(default_factory=dict)
-    _fixes: list[tuple[tuple[str, str], ...]] = field(default_factory=list)
+    _proposals: list[tuple[str, str, tuple[tuple[str, str], ...]]] = field(default_factory=list)
     _left_out: dict[str, str] = field(default_factory=dict)
-    _gaps: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    _gaps: list[str] = field(default_factory=list)
 
-    def sort_texts(
-        self, frame: pd.DataFrame, offenders: Mapping[str, str], x: NDArray[np.float64], names: Sequence[str]
-    ) -> dict[str, str]:
+    def sort_texts(self, offenders: Mapping[str, str], columns: Sequence[Column], x: Matrix) -> dict[str, str]:
         """Find columns of texts to leave out, and why; raise if others need a role or a correction.
 
         Arguments:
-            frame: the table.
             offenders: columns that have no role, with the first cell of each that is not a number.
-            x: the other columns as numbers, (rows, columns).
-            names: of the columns of x.
+            columns: the other columns.
+            x: their values, (rows, columns).
         """
-        cells = {name: texts_of(frame[name], strip=True) for name in offenders}
-        absent = {name: np.isin(texts, list(MISSING)) for name, texts in cells.items()}
-        wrong = []  # columns in which half of the texts or more are numbers, or meant to be
-        for name, texts in cells.items():
-            known = pd.Series(texts[~absent[name]], dtype=str)
-            if 2 * known.str.fullmatch(f"{NUMBER}|{_MEANT}").sum() >= len(known):
-                wrong.append(name)
-        distinct = {name: len(np.unique(texts[~absent[name]])) for name, texts in cells.items() if name not in wrong}
-        unique = [name for name, number in distinct.items() if number == len(frame)]
+        rows = self.table.rows
+        known = {name: self.table.summarise(name) for name in offenders}
+        wrong = [name for name, one in known.items() if 2 * one.numbers >= rows - one.gaps]
+        texts = {name: one for name, one in known.items() if name not in wrong}
+        unique = [name for name, one in texts.items() if one.distinct == rows]
         if unique and not self.has_id:
             name = next((name for name in unique if _IDENTIFIER.search(name)), unique[0])
-            self._propose(
-                "Probably an id", f"{name!r} ({offenders[name]}, a different text in every row)", ("id", name)
-            )
+            shown = f"{name!r} ({offenders[name]}, a different text in every row)"
+            self._proposals.append(("Probably an id", shown, (("id", name),)))
             self.has_id = True
-            del distinct[name]
-        for name, number in distinct.items():
-            self._add_text(name, number, absent[name], offenders[name])
-        if wrong:
-            self._found["Numbers, with cells to correct"] = [f"{name!r} ({offenders[name]})" for name in wrong]
-        if self._found:
-            self._add_numbers(x, names, bool(wrong))
+            del texts[name]
+        for name, one in texts.items():
+            self._add_text(name, one, offenders[name])
+        for name in wrong:
+            self._proposals.append(("Numbers, with cells to correct", f"{name!r} ({offenders[name]})", ()))
+        if self._proposals:
+            self._add_numbers(columns, x, bool(wrong))
             raise self._error()
         return self._left_out
 
-    def _add_text(self, name: str, distinct: int, absent: NDArray[np.bool_], cell: str) -> None:
-        shown, rows = f"{name!r} ({cell}, {distinct:,} different texts)", len(absent)
+    def _add_text(self, name: str, known: TextSummary, cell: str) -> None:
+        rows, distinct = self.table.rows, known.distinct
+        shown = f"{name!r} ({cell}, {distinct:,} different texts)"
         if distinct == 1:
             self._left_out[name] = "constant"
         elif _LABEL.search(name) and not self.has_label:
-            self._propose("Probably a label", shown, ("label", name))
+            self._proposals.append(("Probably a label", shown, (("label", name),)))
             self.has_label = True
-        elif distinct == rows or distinct > min(_MOST, max(_FEW, rows // 2)):
+        # Up to 10 different texts never are too many to be categories, and more than 100 always are.
+        elif distinct == rows or distinct > min(100, max(10, rows // 2)):
             self._left_out[name] = f"{distinct:,} different texts in {count(rows, 'row')}"
-        elif _BATCH.search(name) and not absent.any():
-            self._propose("Probably a batch", shown, ("covariates", name), ("categorical", name))
+        elif re.search(r"(?i)(?:^|[\W_])(?:batch|donor|lane|plate|site)$", name) and not known.gaps:
+            self._proposals.append(("Probably a batch", shown, (("covariates", name), ("categorical", name))))
         else:
-            self._propose("Probably categories", shown, ("categorical", name), ("label", name))
-            self._gaps[name] = absent
+            self._proposals.append(("Probably categories", shown, (("categorical", name), ("label", name))))
+            self._gaps.append(name)
 
-    def _add_numbers(self, x: NDArray[np.float64], names: Sequence[str], wrong: bool) -> None:
+    def _add_numbers(self, columns: Sequence[Column], x: Matrix, wrong: bool) -> None:
         """Look for ids, labels and missing values: numbers can be used as they are, so that alone they do no harm."""
-        useless = useless_columns(x)
-        self._left_out |= {names[j]: why for j, why in useless.items()}
-        for name, values in zip(names, x.T, strict=True):
-            named = _IDENTIFIER.search(name) and bool(np.isfinite(values).all())
-            if named and not self.has_id and is_identifier(name, values, len(values)):
-                self._propose("Probably an id", f"{name!r} (a different integer in every row)", ("id", name))
+        known, some = column_statistics(x), first_rows(x)
+        self._left_out |= {columns[j].name: why for j, why in useless_columns(known).items()}
+        for j, column in enumerate(columns):
+            name, values = column.name, some[:, j]
+            named = _IDENTIFIER.search(name) and not known.missing[j]
+            if named and not self.has_id and _is_identifier(name, values, known.high[j] - known.low[j], known.rows):
+                shown = f"{name!r} (a different integer in every row)"
+                self._proposals.append(("Probably an id", shown, (("id", name),)))
                 self.has_id = True
             elif not self.has_label and _LABEL.search(name) and bool((values == np.floor(values)).all()):
-                self._propose(
-                    "Probably a label", f"{name!r} ({len(np.unique(values)):,} different integers)", ("label", name)
-                )
+                shown = f"{name!r} ({len(np.unique(values)):,} different integers)"
+                self._proposals.append(("Probably a label", shown, (("label", name),)))
                 self.has_label = True
-        taken = {value for fix in self._fixes for role, value in fix if role in ("id", "label")} | {*self._left_out}
-        used = [j for j, name in enumerate(names) if name not in taken]
-        x = np.column_stack([x[:, used], *(np.where(gaps, np.nan, 0.0) for gaps in self._gaps.values())])
-        names = [*(names[j] for j in used), *self._gaps]
-        if self.choices and (where := missing_by_column(x, names)):
-            choices = missing_choices(x, self.choices)
-            self._propose("Missing values", where, *(("missing", choice) for choice in choices))
-        if not (names or wrong):
-            self._fixes = []
-            self._found["No column is left"] = ["add one of numbers or categories"]
-
-    def _propose(self, what: str, column: str, *fix: tuple[str, str]) -> None:
-        self._found.setdefault(what, []).append(column)
-        self._fixes.append(fix)
+        fixes = [fix for *_, fix in self._proposals]
+        taken = {value for fix in fixes for role, value in fix if role in ("id", "label")} | {*self._left_out}
+        used = [column for column in columns if column.name not in taken]
+        used += [Column(name, self.table.categories(name)) for name in self._gaps]
+        if self.choices and used:
+            known = column_statistics(self.table.numbers(used, "", Messages()))
+            if where := missing_by_column(known, [column.name for column in used]):
+                fix = tuple(("missing", str(choice)) for choice in missing_choices(known, self.choices))
+                self._proposals.append(("Missing values", where, fix))
+        if not (used or wrong):
+            self._proposals = [(what, column, ()) for what, column, _ in self._proposals]
+            self._proposals.append(("No column is left", "add one of numbers or categories", ()))
 
     def _error(self) -> CurvaeError:
-        parts = [f"{what}: {listing(columns, _SHOWN)}" for what, columns in self._found.items()]
+        columns: dict[str, list[str]] = {}
+        for what, column, _ in self._proposals:
+            columns.setdefault(what, []).append(column)
+        parts = [f"{what}: {listing(some, _SHOWN)}" for what, some in columns.items()]
         if self._left_out:
-            parts.append(f"Left out: {left_out_text(self._left_out)}")
-        found = ". ".join([f"{self.source} has text in columns without a role", *parts])
+            parts.append(f"Left out: {_left_out_text(self._left_out)}")
+        found = ". ".join([f"{self.table.path.name} has text in columns without a role", *parts])
+        fixes = [fix for *_, fix in self._proposals if fix]
         if self.has_label:  # there is one label only
-            self._fixes = [fix[:1] + tuple(way for way in fix[1:] if way[0] != "label") for fix in self._fixes]
-        return FixableError(found, self._fixes) if self._fixes else CurvaeError(found)
+            fixes = [fix[:1] + tuple(way for way in fix[1:] if way[0] != "label") for fix in fixes]
+        return FixableError(found, fixes) if fixes else CurvaeError(found)
 
 
-def left_out_text(reasons: Mapping[str, str]) -> str:
+def _left_out_text(reasons: Mapping[str, str]) -> str:
     """List columns that are left out, each with the reason."""
     return listing([f"{name!r} ({why})" for name, why in reasons.items()], _SHOWN)
 
 
-def is_identifier(name: str, values: NDArray[Any], rows: int) -> bool:
-    """Whether a column of numbers looks like an identifier: different integers that are consecutive or so named.
+def first_rows(x: Matrix) -> Any:
+    """Return the rows of a matrix in memory, and the first rows of one on disk, to tell what its columns hold."""
+    return x[:_LOOKED_AT].load() if isinstance(x, DiskMatrix) else x
+
+
+def _is_identifier(name: str, values: NDArray[Any], span: float, rows: int) -> bool:
+    """Return whether a column of numbers looks like an identifier: different integers, consecutive or so named.
 
     Arguments:
         name: of the column.
-        values: all of them, or some of them with the extremes.
-        rows: of the table.
+        values: all of them, or the first ones.
+        span: difference of the largest and the smallest of all.
+        rows: how many values there are in all.
     """
     values = values[np.isfinite(values)]
     if not values.size or not bool((values == np.floor(values)).all()):
         return False
-    consecutive = values.max() - values.min() == rows - 1 and rows >= _COUNTED
+    consecutive = span == rows - 1 and rows >= 5
     return bool(consecutive or _IDENTIFIER.search(name)) and np.unique(values).size == values.size
 
 
 # From what a reader found to a data set: the steps that all kinds of data share.
-
-_TRANSPOSED = 5  # columns per row above which a table looks transposed
 
 
 @dataclass
@@ -211,12 +301,12 @@ class RawData:
     x: Matrix
     columns: Sequence[Column]
     shape: tuple[int, ...] | None = None
-    ids: NDArray[np.str_] | None = None
-    labels: NDArray[np.str_] | None = None
-    groups: NDArray[np.str_] | None = None
-    exposure: NDArray[np.float64] | None = None
+    ids: Texts | None = None
+    labels: Texts | None = None
+    groups: Texts | None = None
+    exposure: Vector | None = None
     label_name: str | None = None
-    context: NDArray[np.float64] | None = None
+    context: Any = None
     covariates: tuple[Column, ...] = ()
     roles: dict[str, str | None] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -236,7 +326,9 @@ class RawData:
             require_sums(self.x, self.columns, self.source)
         schema = given or self.fit(missing)
         x, features, kept = self._resolve(schema, missing)
-        ids = np.arange(self.x.shape[0]).astype(np.str_) if self.ids is None else self.ids
+        rows_given = self.x.shape[0]
+        ids: Texts = DiskTexts.numbers(rows_given) if self.ids is None else self.ids
+        ids = ids if isinstance(self.x, DiskMatrix) else in_memory(ids)
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
         rows: dict[str, Any] = {
             "ids": ids,
@@ -249,7 +341,7 @@ class RawData:
             rows = {name: None if values is None else values[kept] for name, values in rows.items()}
         if given is None:
             self._require_rows(2, x.shape[0])
-            self.judge(x, x.shape[0])
+            self.judge(x)
         return Dataset(
             x=features,
             names=schema.names,
@@ -262,6 +354,7 @@ class RawData:
             notes=tuple(self.messages.notes),
             warnings=tuple(self.messages.warnings),
             missing=missing == "model",
+            schema=schema,
         ), schema
 
     def arrays(self, schema: Schema, missing: Missing) -> Arrays:
@@ -273,12 +366,11 @@ class RawData:
         shape = schema.shape if len(schema.shape) > 1 else ()
         return Arrays(features, **others, blocks=schema.blocks, shape=shape, missing=missing == "model")
 
-    def _resolve(self, schema: Schema, missing: Missing) -> tuple[Any, Any, NDArray[np.bool_] | None]:
-        """Deal with missing values; return the numbers, the features that they become, and a mask of the rows that
-        were kept, or None if all were."""
-        x, kept = resolve(self.x, schema.column_names, schema.fills, missing, self.messages, self.choices)
-        if missing == "model" and (empty := empty_rows(x)).size:
-            names = empty if self.ids is None else self.ids[empty]
+    def _resolve(self, schema: Schema, missing: Missing) -> tuple[Any, Any, NDArray[np.int64] | None]:
+        """Deal with missing values; return the numbers, the features that they become, and the rows that were kept."""
+        x, kept = resolve_missing(self.x, schema.column_names, schema.fills, missing, self.messages, self.choices)
+        if missing == "model" and has_missing(self.x) and (empty := column_statistics(self.x).empty).size:
+            names = empty if self.ids is None else in_memory(self.ids[empty])
             raise CurvaeError(f"{self.source} has rows without a single value: {quoted(names)}; remove them")
         return x, one_hot(x, schema.columns, self.source) if schema.categorical else x, kept
 
@@ -289,44 +381,38 @@ class RawData:
         if rows < least:
             raise CurvaeError(f"{self.source} has only {count(rows, 'row')} to learn from; give at least {least}")
 
-    def leave_out_constant(self) -> NDArray[np.intp]:
-        """Leave out the columns of a table that hold a single value or none, unless all do; return those that stay."""
+    def leave_out_constant(self) -> None:
+        """Leave out the columns of a table that hold a single value or none, unless all do."""
         if self.kind != "table" or self.keeps_constant:
-            return np.arange(len(self.columns))
-        useless = useless_columns(self.x)
+            return
+        useless = useless_columns(column_statistics(self.x))
         kept = np.setdiff1d(np.arange(len(self.columns)), list(useless))
         self.left_out |= {self.columns[j].name: why for j, why in useless.items()}
         if useless:
             self.x, self.columns = self.x[:, kept], tuple(self.columns[j] for j in kept.tolist())
         if self.left_out:
-            self.messages.note(f"left out: {left_out_text(self.left_out)}.")
-        return kept
+            self.messages.note(f"left out: {_left_out_text(self.left_out)}.")
 
-    def fit(self, missing: Missing, typical: NDArray[np.float64] | None = None) -> Schema:
-        """A schema for the data.
-
-        Where x holds only some of the rows, `typical` are the means of the columns, and of those of categories the
-        positions of the most frequent ones.
-        """
+    def fit(self, missing: Missing) -> Schema:
+        """Fit a schema to the data."""
         if not self.columns:
             raise CurvaeError(f"{self.source} has no column left to use as a feature; give at least one")
-        if (empty := empty_columns(self.x)).size:
+        known = column_statistics(self.x)
+        if (empty := np.flatnonzero(known.present == 0)).size:
             names = quoted(self.columns[int(j)].name for j in empty)
             raise CurvaeError(f"{self.source} has columns without a single value: {names}; remove them")
-        means = column_means(self.x) if typical is None else typical
         if isinstance(self.columns, NumberColumns):
-            columns: Sequence[Column] = NumberColumns(self.columns.names, means)
+            columns: Sequence[Column] = NumberColumns(self.columns.names, known.mean)
             return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
         binary = np.zeros(len(self.columns), bool)
         if self.kind == "table":
-            binary = find_binary(self.x if missing != "drop" else np.delete(self.x, places(self.x)[0], 0))
+            dropped = missing == "drop" and known.has_missing
+            binary = find_binary(self.x[complete_rows(self.x)] if dropped else self.x)
         if missing == "mean":  # the mean is neither 0 nor 1
-            binary &= missing_counts(self.x) == 0
-        fills = np.where(binary, np.round(means), means)
-        for j, column in enumerate(self.columns):
-            if column.categories is not None and typical is None:
-                codes = self.x[:, j]
-                fills[j] = np.argmax(np.bincount(codes[np.isfinite(codes)].astype(np.intp)))
+            binary &= known.missing == 0
+        fills = np.where(binary, np.round(known.mean), known.mean)
+        for j, counts in self._category_counts().items():
+            fills[j] = np.argmax(counts)
         columns = tuple(
             replace(column, fill=float(fills[j]), binary=bool(binary[j] and column.categories is None))
             for j, column in enumerate(self.columns)
@@ -334,18 +420,28 @@ class RawData:
         width = sum(len(column.features) for column in columns)
         return Schema(self.kind, columns, self.shape or (width,), **self.roles, covariates=self.covariates)
 
-    def judge(self, x: Any, rows: int) -> None:
-        """Warn about training data that looks wrong; x may be fewer `rows` that have the extremes of all."""
-        width = x.shape[1]
+    def _category_counts(self) -> dict[int, NDArray[np.int64]]:
+        """Count how often each category of a column occurs, by the number of the column."""
+        sizes = {j: len(column.categories) for j, column in enumerate(self.columns) if column.categories is not None}
+        counts = {j: np.zeros(size, np.int64) for j, size in sizes.items()}
+        for block in row_blocks(self.x) if counts else ():
+            for j, size in sizes.items():
+                codes = block[:, j]
+                counts[j] += np.bincount(codes[np.isfinite(codes)].astype(np.intp), minlength=size)
+        return counts
+
+    def judge(self, x: Any) -> None:
+        """Warn about training data that looks wrong."""
+        rows, width = x.shape
         if self.kind == "images":
             return
-        if width > _TRANSPOSED * rows:
+        if width > 5 * rows:
             self.messages.warn(
                 f"{self.source} has many more columns ({width:,}) than rows ({rows:,}): is it transposed? "
                 "Each row must be one thing to embed."
             )
-        low, high = extremes(x)
-        if (constant := np.flatnonzero(low == high)).size:
+        known = column_statistics(x)
+        if (constant := np.flatnonzero(known.low == known.high)).size:
             names = quoted(self.columns[int(j)].name for j in constant)
             self.messages.note(
                 f"column {names} is constant; it is kept."
@@ -353,9 +449,10 @@ class RawData:
                 else f"{constant.size:,} columns are constant; they are kept: {names}."
             )
         if self.kind == "table":
-            for j in np.flatnonzero(low < high):
+            some = first_rows(x)
+            for j in np.flatnonzero(known.low < known.high):
                 column = self.columns[int(j)]
-                if is_identifier(column.name, x[:, j], rows):
+                if _is_identifier(column.name, some[:, j], known.high[j] - known.low[j], rows):
                     value = "category" if column.categories else "integer"
                     self.messages.warn(
                         f"column {column.name!r} looks like an identifier (a different {value} in every row) and is "

@@ -1,4 +1,4 @@
-"""Rows in memory with their schema, missing values and scaling, and the arrays that a model takes."""
+"""Rows, in memory or on disk, with their schema and scaling, and the arrays that a model takes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import eq
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
-from ..errors import CurvaeError, FixableError
+from ..errors import CurvaeError
+from ..models.likelihoods.base import row_blocks
 from . import memory
-from .files import Messages, count, listing, quoted
+from .disk import DiskMatrix, Texts, count_empty, in_memory, repeated_texts
+from .files import Messages, count, quoted
+from .statistics import column_statistics, masked_as_nan, resolve_missing
 
 __all__ = [
     "Arrays",
@@ -28,230 +30,26 @@ __all__ = [
     "Dataset",
     "Kind",
     "Matrix",
-    "Missing",
-    "MissingValuesError",
     "NumberColumns",
     "PixelNames",
     "Scaling",
     "Schema",
     "as_matrix",
     "check_ids",
-    "column_means",
-    "empty_columns",
-    "empty_rows",
-    "extremes",
     "feature_names",
-    "fill",
     "from_arrays",
-    "has_missing",
     "hash_rows",
-    "masked_as_nan",
-    "missing_by_column",
-    "missing_choices",
-    "missing_counts",
     "one_hot",
-    "places",
-    "require_sums",
-    "resolve",
     "source_columns",
-    "useless_columns",
 ]
 
 
-# Missing values: NaN and infinities.
-
-Missing: TypeAlias = Literal["error", "drop", "mean", "model"]
-
-
-class MissingValuesError(FixableError):
-    """Values are missing and `missing` is "error".
-
-    Arguments:
-        found: in which columns.
-        choices: other values of `missing` that can be used, the best first.
-    """
-
-    def __init__(self, found: str, choices: Sequence[Missing] = ("model", "mean", "drop")) -> None:
-        filled = " or ".join(f'missing="{choice}"' for choice in ("drop", "mean") if choice in choices)
-        trained = ', or train with missing="model"' if "model" in choices else ""
-        super().__init__(found, [[("missing", choice) for choice in choices]], f"use {filled}{trained}")
-
-
-def masked_as_nan(x: Any) -> Any:
-    """Replace the masked entries of a numpy masked array by NaN; return anything else as it is.
-
-    Example:
-        >>> masked_as_nan(np.ma.masked_equal([1, 2], 2))
-        array([ 1., nan])
-    """
-    if not isinstance(x, np.ma.MaskedArray):
-        return x
-    return np.ma.filled(x.astype(x.dtype if x.dtype.kind in "fO" else np.float64), np.nan)
-
-
-def has_missing(x: Any) -> bool:
-    """Whether any value is missing."""
-    values = x.data if issparse(x) else x
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)):
-            return False  # the sum needs no array of booleans
-    return not bool(np.isfinite(values).all())
-
-
-def missing_counts(x: Any) -> NDArray[np.intp]:
-    """Count the missing values of each column, (columns,); in a sparse matrix only stored values can be missing."""
-    if issparse(x):
-        return np.bincount(x.indices[~np.isfinite(x.data)], minlength=x.shape[1])
-    return len(x) - np.isfinite(x).sum(0)
-
-
-def missing_by_column(x: Any, names: Sequence[str]) -> str:
-    """List the columns with missing values, each with their number, for messages."""
-    return listing(f"{name!r} ({n:,})" for name, n in zip(names, missing_counts(x), strict=True) if n)
-
-
-def column_means(x: Any) -> NDArray[np.float64]:
-    """Mean of each column without its missing values, (columns,); 0 for an empty column."""
-    if not (issparse(x) or has_missing(x)):
-        return x.mean(axis=0, dtype=np.float64)
-    present = np.maximum(x.shape[0] - missing_counts(x), 1)
-    if issparse(x):
-        return np.bincount(x.indices, np.where(np.isfinite(x.data), x.data, 0.0), minlength=x.shape[1]) / present
-    return np.sum(x, axis=0, dtype=np.float64, where=np.isfinite(x)) / present
-
-
-def extremes(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest and largest value of each column without NaN, (columns,) each; NaN for an empty column.
-
-    Example:
-        >>> extremes(np.array([[1.0, np.nan], [3.0, 2.0]]))
-        (array([1., 2.]), array([3., 2.]))
-    """
-    if issparse(x):
-        return x.nanmin(axis=0).toarray().ravel(), x.nanmax(axis=0).toarray().ravel()
-    low, high = x.min(axis=0), x.max(axis=0)
-    if np.isnan(low).any():
-        low, high = np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)
-    return low, high
-
-
-def empty_columns(x: Any) -> NDArray[np.intp]:
-    """Indices of the columns in which all values are missing."""
-    return np.flatnonzero(missing_counts(x) == x.shape[0]) if has_missing(x) else np.zeros(0, dtype=np.intp)
-
-
-def useless_columns(x: Any) -> dict[int, str]:
-    """Indices of the columns of a table from which there is nothing to learn, with the reason; none if all are such.
-
-    Example:
-        >>> useless_columns(np.array([[7.0, np.nan, 1.0], [7.0, np.nan, 2.0]]))
-        {0: 'constant', 1: 'no values'}
-    """
-    low, high = extremes(x)
-    empty = set(empty_columns(x).tolist())
-    found = {j: "no values" if j in empty else "constant" for j in {*np.flatnonzero(low == high).tolist(), *empty}}
-    return dict(sorted(found.items())) if len(found) < x.shape[1] else {}
-
-
-def empty_rows(x: Any) -> NDArray[np.intp]:
-    """Indices of the rows in which all values are missing."""
-    if not has_missing(x):
-        return np.zeros(0, dtype=np.intp)
-    return np.flatnonzero(np.bincount(places(x)[0], minlength=x.shape[0]) == x.shape[1])
-
-
-def missing_choices(x: Any, allowed: Sequence[Missing] = ("model", "mean", "drop")) -> list[Missing]:
-    """Those of the allowed ways to deal with the missing values of a matrix that succeed, the best first.
-
-    Example:
-        >>> missing_choices(np.array([[1.0, np.nan], [np.nan, np.nan]]))
-        ['mean']
-    """
-    lacking = np.bincount(places(x)[0], minlength=x.shape[0])
-    impossible = {"model"} if lacking.max(initial=0) == x.shape[1] else set()
-    if (lacking == 0).sum() < 2:
-        impossible.add("drop")
-    return [choice for choice in allowed if choice not in impossible]
-
-
-def require_sums(x: Any, columns: Sequence[Any], source: str) -> None:
-    """Raise for columns with values so large that their sum is not finite; missing values are ignored."""
-    values = x.data if issparse(x) else x
-    largest = np.finfo(np.float64).max / (4 * max(1, x.shape[0]))  # the sum of all differences is still a number
-    if not values.size or max(float(values.max()), -float(values.min())) <= largest:
-        return
-    low, high = extremes(fill(x, np.nan))
-    if (wide := np.flatnonzero(np.fmax(-low, high) > largest)).size:
-        large = listing(f"{columns[int(j)].name!r} ({max(-low[j], high[j]):.3g})" for j in wide)
-        raise CurvaeError(f"{source} has values that are too large: {large}; divide these columns by a constant")
-
-
-def resolve(
-    x: Any,
-    names: Sequence[str],
-    fills: NDArray[np.float64] | None,
-    missing: Missing,
-    messages: Messages,
-    choices: Sequence[Missing] = ("model", "mean", "drop"),
-) -> tuple[Any, NDArray[np.bool_] | None]:
-    """Deal with the missing values of a matrix.
-
-    Arguments:
-        x: dense or sparse, (rows, columns).
-        names: names of the columns.
-        fills: replacement for the missing values of each column with "mean", (columns,).
-        missing: "error" raises, "drop" removes the rows, "mean" fills them in, and "model" leaves NaN to the model.
-        messages: takes a note about what was done.
-        choices: values of `missing` to propose in the error.
-
-    Returns:
-        The matrix, and a mask of the rows that were kept, or None if all were.
-    """
-    if not has_missing(x):
-        return x, None
-    where = missing_by_column(x, names)
-    if missing == "error":
-        found = f"missing or infinite values, counted by column: {where}"
-        raise MissingValuesError(found, missing_choices(x, choices))
-    rows, columns = places(x)
-    if missing == "model":
-        messages.note(f"missing values were left to the model: {where}.")
-        return fill(x, np.nan), None
-    if missing == "drop":
-        keep = np.ones(x.shape[0], dtype=bool)
-        keep[rows] = False
-        if not keep.any():
-            raise CurvaeError(
-                f'every row has a missing value, counted by column: {where}; use missing="mean" or missing="model"'
-            )
-        messages.note(f"left out for missing values: {count(int((~keep).sum()), 'row')}, by column {where}.")
-        return x[keep], keep
-    assert fills is not None
-    messages.note(f"missing values were replaced by the column's mean or most frequent category: {where}.")
-    return fill(x, fills[columns]), None
-
-
-def fill(x: Any, values: Any) -> Any:
-    """Copy a matrix and replace its missing values by `values`, in the order of `places`."""
-    x = x.copy()
-    entries = x.data if issparse(x) else x
-    entries[~np.isfinite(entries)] = values
-    return x
-
-
-def places(x: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Row and column indices of the missing values, row by row."""
-    if issparse(x):
-        bad = np.flatnonzero(~np.isfinite(x.data))
-        return np.searchsorted(x.indptr, bad, side="right") - 1, x.indices[bad]
-    rows, columns = np.nonzero(~np.isfinite(x))
-    return rows, columns
-
-
-Matrix: TypeAlias = NDArray[np.float32] | NDArray[np.float64] | csr_array
+Matrix: TypeAlias = Any
+"""numbers, (rows, columns): an array of numpy, float32 or float64, a `scipy.sparse.csr_array`, or a `DiskMatrix`"""
+Vector: TypeAlias = Any
+"""numbers, one a row: an array of numpy, or a `DiskMatrix`"""
 
 _CHUNK = 2**22  # cells hashed at a time
-_TEXTS = 2**16  # texts hashed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +57,7 @@ class Arrays:
     """The inputs of a model for some rows, in original units.
 
     Arguments:
-        x: the values, (rows, features), dense or sparse.
+        x: the values, (rows, features), dense, sparse or on disk; then all that has one entry per row may be on disk.
         context: covariates as numbers, (rows, covariates), or None.
         size: exposure of each row, such as the library size of a cell, (rows,), or None.
         weight: how much each row counts in a training, (rows,), or None where all count alike; only ratios matter.
@@ -274,8 +72,8 @@ class Arrays:
     """
 
     x: Any
-    context: NDArray[np.float64] | None = None
-    size: NDArray[np.float64] | None = None
+    context: Any = None
+    size: Vector | None = None
     blocks: tuple[int, ...] = ()
     shape: tuple[int, ...] = ()
     missing: bool = False
@@ -302,9 +100,18 @@ class Arrays:
         named = {"x": self.x, "context": self.context, "size": self.size, "weight": self.weight}
         return {name: array for name, array in named.items() if array is not None}
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether the rows lie on disk."""
+        return isinstance(self.x, DiskMatrix)
+
     def take(self, index: Any) -> Arrays:
         """Select rows by an index, a mask or a slice."""
         return replace(self, **{name: array[index] for name, array in self.per_row.items()})
+
+    def load(self) -> Arrays:
+        """Read the rows into memory, if they lie on disk."""
+        return replace(self, **{name: in_memory(array) for name, array in self.per_row.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,10 +119,12 @@ class Dataset:
     """Rows of numbers in their original units, with names, labels and covariates.
 
     Arguments:
-        x: the values, (rows, features), float32 or float64; a `scipy.sparse.csr_array` stays sparse.
+        x: the values, (rows, features), float32 or float64; a `scipy.sparse.csr_array` stays sparse, and a matrix on
+            disk stays there.
         names: names of the features, (features,).
         shape: shape of one row: (features,), or (height, width) for images.
-        ids: unique name of each row, (rows,); row numbers if the data has none.
+        ids: unique name of each row, (rows,); row numbers if the data has none. Like labels, groups, exposure and
+            context it lies on disk where the values do.
         labels: label of each row, (rows,), or None.
         label_name: name of the label column.
         id_name: name of the column of a table that ids are from, "" if it has none; None if rows are numbered.
@@ -327,23 +136,25 @@ class Dataset:
         notes: what was done to the data, one sentence each.
         warnings: what looks wrong and how to fix it, one sentence each.
         missing: whether x may contain NaN, which the model then handles.
+        schema: how the source became these rows, if they were read from one.
     """
 
     x: Matrix
     names: Sequence[str]
     shape: tuple[int, ...]
-    ids: NDArray[np.str_]
-    labels: NDArray[np.str_] | None = None
+    ids: Texts
+    labels: Texts | None = None
     label_name: str | None = None
-    groups: NDArray[np.str_] | None = None
-    exposure: NDArray[np.float64] | None = None
+    groups: Texts | None = None
+    exposure: Vector | None = None
     blocks: tuple[int, ...] = ()
-    context: NDArray[np.float64] | None = None
+    context: Any = None
     context_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     missing: bool = False
     id_name: str | None = None
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         rows, features = self.x.shape
@@ -384,15 +195,27 @@ class Dataset:
             if rows.shape != (len(self),):
                 raise CurvaeError(f"a mask of shape {rows.shape} cannot choose among {count(len(self), 'row')}")
             rows = np.flatnonzero(rows)
-        return replace(
-            self,
-            x=self.x[rows],
-            ids=self.ids[rows],
-            labels=None if self.labels is None else self.labels[rows],
-            groups=None if self.groups is None else self.groups[rows],
-            exposure=None if self.exposure is None else self.exposure[rows],
-            context=None if self.context is None else self.context[rows],
-        )
+        return self._map(lambda values: values[rows])
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the rows lie on disk."""
+        return isinstance(self.x, DiskMatrix)
+
+    def load(self) -> Dataset:
+        """Read the rows into memory, if they lie on disk."""
+        return self._map(in_memory) if self.on_disk else self
+
+    def pieces(self) -> Iterator[Dataset]:
+        """Yield the rows in memory: all at once, or some at a time if they lie on disk."""
+        step = self.x.block_rows if isinstance(self.x, DiskMatrix) else max(1, len(self))
+        for start in range(0, len(self), step):
+            yield self._map(partial(_read_slice, rows=slice(start, start + step)))
+
+    def _map(self, function: Callable[[Any], Any]) -> Dataset:
+        """Apply a function to all that has one entry per row."""
+        named = {name: getattr(self, name) for name in ("x", "ids", "labels", "groups", "exposure", "context")}
+        return replace(self, **{name: function(values) for name, values in named.items() if values is not None})
 
     @cached_property
     def fingerprint(self) -> str:
@@ -408,43 +231,40 @@ class Dataset:
         hash_rows(self.x, digest)
         if self.exposure is not None:
             digest.update(b"exposure\n")
-            hash_rows(self.exposure.reshape(-1, 1), digest)
+            hash_rows(self.exposure, digest)
         if self.context is not None:
             _hash_texts(self.context_names, digest)
             hash_rows(self.context, digest)
         return digest.hexdigest()
 
 
+def _read_slice(values: Any, rows: slice) -> Any:
+    return in_memory(values[rows])
+
+
 def hash_rows(x: Any, digest: hashlib._Hash) -> None:
-    """Add the values of a matrix to a hash, in the same way for dense and sparse, float32 and float64."""
-    step = max(1, _CHUNK // max(1, x.shape[1]))
+    """Add the values of a matrix or vector to a hash, in the same way for dense and sparse, float32 and float64."""
+    columns = x.shape[1] if x.ndim > 1 else 1
+    step = max(1, _CHUNK // max(1, columns))
     for start in range(0, x.shape[0], step):
-        for array, dtype in zip(_nonzero(x[start : start + step]), ("<i8", "<i8", "<f8"), strict=True):
-            values = array.astype(dtype)
-            if dtype == "<f8" and (absent := np.isnan(values)).any():
-                values[absent] = np.nan  # NaN has many bit patterns
-            digest.update(values.tobytes())
+        rows = in_memory(x[start : start + step])
+        part = csr_array(rows if x.ndim > 1 else rows.reshape(-1, 1), copy=True)
+        part.sum_duplicates()
+        part.eliminate_zeros()
+        values = part.data.astype("<f8")
+        values[np.isnan(values)] = np.nan  # NaN has many bit patterns
+        for numbers in (np.diff(part.indptr).astype("<i8"), part.indices.astype("<i8"), values):
+            digest.update(numbers.tobytes())
 
 
-def _nonzero(x: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Number of nonzero values in each row, their columns, and the values, row by row."""
-    if not issparse(x):
-        rows, columns = np.nonzero(x)
-        return np.bincount(rows, minlength=len(x)), columns, x[rows, columns]
-    x = x.copy()
-    x.sum_duplicates()
-    x.eliminate_zeros()
-    return np.diff(x.indptr), x.indices, x.data
-
-
-def _hash_texts(texts: Sequence[str] | NDArray[np.str_] | None, digest: hashlib._Hash) -> None:
+def _hash_texts(texts: Sequence[str] | Texts | None, digest: hashlib._Hash) -> None:
     """Add texts to a hash as one line of JSON, in chunks to save memory."""
     if texts is None:
         digest.update(b"null\n")
         return
     digest.update(b"[")
-    for start in range(0, len(texts), _TEXTS):
-        part = json.dumps(list(texts[start : start + _TEXTS]))[1:-1]
+    for start in range(0, len(texts), 2**16):
+        part = json.dumps(list(in_memory(texts[start : start + 2**16])))[1:-1]
         digest.update(f"{', ' if start else ''}{part}".encode())
     digest.update(b"]\n")
 
@@ -469,12 +289,11 @@ def feature_names(width: int) -> tuple[str, ...]:
     return tuple(f"x{i}" for i in range(1, width + 1))
 
 
-def check_ids(ids: NDArray[np.str_], what: str = "ids", fix: str = "make ids unique or use another column") -> None:
+def check_ids(ids: Texts, what: str = "ids", fix: str = "make ids unique or use another column") -> None:
     """Raise unless ids are unique and none is empty."""
-    unique, counts = np.unique(ids, return_counts=True)
-    if (empty := int((ids == "").sum())) > 0:
+    if empty := count_empty(ids):
         raise CurvaeError(f"{what}: {count(empty, 'row')} without an id; give every row one")
-    if (twice := unique[counts > 1]).size:
+    if (twice := repeated_texts(ids)).size:
         raise CurvaeError(f"{what}: {quoted(twice)} given more than once; {fix}")
 
 
@@ -507,7 +326,7 @@ def from_arrays(
     rows, width = matrix.shape
     names = feature_names(width) if names is None else tuple(str(name) for name in names)
     if len(names) == width:  # otherwise Dataset says so
-        resolve(matrix, names, None, "error", Messages())
+        resolve_missing(matrix, names, None, "error", Messages())
     data = Dataset(
         x=matrix,
         names=names,
@@ -523,7 +342,6 @@ def from_arrays(
 # How a source becomes a matrix: fitted to the training data, stored with a run, applied to new data.
 
 Kind: TypeAlias = Literal["table", "matrix", "images"]
-_KINDS: tuple[Kind, ...] = ("table", "matrix", "images")
 
 
 @dataclass(frozen=True)
@@ -717,7 +535,7 @@ class Schema:
     def from_json(cls, d: Any) -> Schema:
         """Inverse of `to_json`."""
         _expect(isinstance(d, dict), "it is not an object")
-        _expect(d.get("kind") in _KINDS, f"kind is {d.get('kind')!r}, not one of {', '.join(_KINDS)}")
+        _expect(d.get("kind") in get_args(Kind), f"kind is {d.get('kind')!r}, not one of {', '.join(get_args(Kind))}")
         _expect(isinstance(d.get("columns"), list), "columns is not a list")
         _expect(
             isinstance(d.get("shape"), list) and all(type(n) is int for n in d["shape"]),
@@ -740,11 +558,12 @@ class Schema:
         return schema
 
 
-def one_hot(x: Any, columns: Sequence[Column], source: str) -> NDArray[np.float64]:
+def one_hot(x: Any, columns: Sequence[Column], source: str) -> Any:
     """Replace each column of category codes by one column per category.
 
     Arguments:
-        x: numbers, (rows, columns); in a categorical column the position of the category, or NaN.
+        x: numbers, (rows, columns), which may lie on disk; in a categorical column the position of the category, or
+            NaN.
         columns: descriptions of the columns of x.
         source: name of the data in messages.
 
@@ -752,6 +571,8 @@ def one_hot(x: Any, columns: Sequence[Column], source: str) -> NDArray[np.float6
         Features, (rows, features); all categories of a missing value are NaN.
     """
     widths = [len(column.features) for column in columns]
+    if isinstance(x, DiskMatrix):
+        return x.apply(partial(one_hot, columns=columns, source=source), sum(widths))
     memory.require(8 * len(x) * sum(widths), f"{source} with one column a category ({len(x):,} × {sum(widths):,})")
     features = np.zeros((len(x), sum(widths)))
     for j, (column, start) in enumerate(zip(columns, np.cumsum([0, *widths[:-1]]), strict=True)):
@@ -820,8 +641,6 @@ def _expect(holds: bool, otherwise: str) -> None:
 
 # Scaling of columns to mean 0 and variance 1.
 
-_SMALL = 1e-140  # squares of smaller numbers lose digits, and those of numbers beyond 1/_SMALL are infinite
-
 
 @dataclass(frozen=True)
 class Scaling:
@@ -839,29 +658,23 @@ class Scaling:
 
     @classmethod
     def standard(cls, x: Any) -> Scaling:
-        """To mean 0 and variance 1 of the values that are there; a constant column becomes 0."""
-        if (unit := _units(x)) is not None:
-            found = cls.standard(sparse.csr_array(x.multiply(1 / unit)) if sparse.issparse(x) else x / unit)
+        """Scale to mean 0 and variance 1 of the values that are there; a constant column becomes 0."""
+        # Squares of numbers below 1e-140 lose digits, and those of numbers beyond 1e140 are infinite. Powers of two
+        # bring such columns to values whose squares are numbers.
+        known = column_statistics(x)
+        largest = np.fmax(np.abs(known.low), np.abs(known.high))
+        far = (largest > 0) & ~((largest > 1e-140) & (largest < 1 / 1e-140))
+        if far.any():
+            unit = np.where(far, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0)
+            found = cls.standard(_divide(x, unit))
             scale = np.where(False if found.constant is None else found.constant, 1.0, found.scale * unit)
             return cls(found.shift * unit, scale, found.constant)
-        mean, deviation = _moments(sparse.csr_array(x) if sparse.issparse(x) else x)
-
-        def values() -> NDArray[Any]:
-            first = x[[0]].toarray()[0] if sparse.issparse(x) else x[0]
-            return np.nan_to_num(extremes(x)[0]) if np.isnan(first).any() else first
-
-        return cls.from_moments(mean, deviation, values)
-
-    @classmethod
-    def from_moments(
-        cls, mean: NDArray[np.float64], deviation: NDArray[np.float64], values: Callable[[], NDArray[Any]]
-    ) -> Scaling:
-        """To mean 0 and variance 1; of a constant column, one of the `values` becomes 0: its mean may be off by a
-        rounding."""
-        constant = deviation <= 1e-10 * np.maximum(np.abs(mean), 1e-290)
+        constant = known.deviation <= 1e-10 * np.maximum(np.abs(known.mean), 1e-290)
         if not constant.any():
-            return cls(mean, deviation)
-        return cls(np.where(constant, values(), mean), np.where(constant, 1.0, deviation), constant)
+            return cls(known.mean, known.deviation)
+        # Of a constant column, its value becomes 0: the mean may be off by a rounding.
+        value = np.nan_to_num(known.low)
+        return cls(np.where(constant, value, known.mean), np.where(constant, 1.0, known.deviation), constant)
 
     def only(self, features: NDArray[np.bool_]) -> Scaling:
         """This scaling of some features; the others are left as they are."""
@@ -876,10 +689,13 @@ class Scaling:
         return float(-np.log(self.scale).sum())
 
     def log_jacobians(self, x: Any) -> NDArray[np.float64]:
-        """The same for each of these rows, of which only the values that are there count."""
+        """Return the same for each of these rows, of which only the values that are there count."""
+        return np.concatenate([self._log_jacobians(block) for block in row_blocks(x)])
+
+    def _log_jacobians(self, x: Any) -> NDArray[np.float64]:
         logs = np.log(self.scale)
-        if sparse.issparse(x):
-            lacking = sparse.csr_array((np.isnan(x.data).astype(np.float64), x.indices, x.indptr), x.shape)
+        if issparse(x):
+            lacking = csr_array((np.isnan(x.data).astype(np.float64), x.indices, x.indptr), x.shape)
         else:
             lacking = np.isnan(x)
         return lacking @ logs - logs.sum()
@@ -894,7 +710,10 @@ class Scaling:
         names = [f"scaling.{field.name}" for field in fields(cls)]
         return cls(*(tensors[name].numpy() for name in names if name in tensors))
 
-    def apply(self, x: NDArray[Any]) -> NDArray[np.float64]:
+    def apply(self, x: Any) -> Any:
+        """Scale the columns of a dense matrix, in memory or on disk."""
+        if isinstance(x, DiskMatrix):
+            return x.apply(self.apply, x.width)
         return (x - self.shift) / self.scale
 
     def invert(self, x: NDArray[Any]) -> NDArray[np.float64]:
@@ -902,26 +721,8 @@ class Scaling:
         return original if self.constant is None else np.where(self.constant, self.shift, original)
 
 
-def _units(x: Any) -> NDArray[np.float64] | None:
-    """Powers of two that bring columns to values whose squares are numbers; None where all are."""
-    largest = np.abs(np.asarray(extremes(x), np.float64)).max(0)
-    far = (largest > 0) & ~((largest > _SMALL) & (largest < 1 / _SMALL))
-    return np.where(far, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0) if far.any() else None
-
-
-def _moments(x: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of the values of each column that are present; 0 where there are none."""
-    if not issparse(x) and not has_missing(x):
-        return x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
-    if issparse(x) and not x.has_canonical_format:
-        x = x.copy()
-        x.sum_duplicates()
-    rows, features = x.shape
-    mean = column_means(x)
-    if issparse(x):  # in two passes: E[x²] − E[x]² would cancel
-        zeros = rows - np.bincount(x.indices, minlength=features)
-        squares = (x.data - mean[x.indices]) ** 2
-        total = np.bincount(x.indices, np.where(np.isnan(squares), 0.0, squares), features) + zeros * mean**2
-    else:
-        total = np.sum((x - mean) ** 2, axis=0, where=np.isfinite(x))
-    return mean, np.sqrt(total / np.maximum(rows - missing_counts(x), 1))
+def _divide(x: Any, unit: NDArray[np.float64]) -> Any:
+    """Divide the columns of a matrix by numbers."""
+    if isinstance(x, DiskMatrix):
+        return x.apply(partial(_divide, unit=unit), x.width)
+    return csr_array(x.multiply(1 / unit)) if issparse(x) else x / unit

@@ -9,7 +9,8 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -30,10 +31,12 @@ __all__ = [
     "not_found",
     "one_line",
     "open_file",
+    "opened_parquet",
     "places",
     "quoted",
     "refuse_dangling",
     "require_file",
+    "suggest_path",
     "unguard",
 ]
 
@@ -143,11 +146,11 @@ def not_found(path: Path, known: Iterable[str], others: str) -> CurvaeError:
 
     `others` says what else can be given; it begins with a small letter.
     """
-    return CurvaeError(f"there is no file {path}; {meant(path, others, known)}")
+    return CurvaeError(f"there is no file {path}; {suggest_path(path, others, known)}")
 
 
-def meant(path: Path, others: str, known: Iterable[str] = ()) -> str:
-    """What to do about a path that leads nowhere: names like its own, if there are some, and then the `others`."""
+def suggest_path(path: Path, others: str, known: Iterable[str] = ()) -> str:
+    """Say what to do about a path that leads nowhere: names like its own, if there are some, and then the `others`."""
     try:
         beside = [file.name for file in path.parent.iterdir()]
     except OSError:
@@ -166,6 +169,17 @@ def open_file(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:
     require_file(path)
     opener: Any = gzip.open if is_packed(path) else open
     return opener(path, mode, **options)
+
+
+@contextmanager
+def opened_parquet(path: Path, **how: Any) -> Iterator[Any]:
+    """Open a `pyarrow.parquet.ParquetFile`, which takes further arguments, and turn its errors into ours."""
+    arrow = require("pyarrow", f"{path.name} needs pyarrow to be read", "parquet")
+    try:
+        with arrow.parquet.ParquetFile(path, **how) as file:
+            yield file
+    except (arrow.ArrowException, OSError) as error:
+        raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
 
 
 def places(name: str) -> list[Path]:
@@ -203,8 +217,10 @@ def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | Non
 # A text is guarded if it starts like a formula, possibly after apostrophes. Writing adds one apostrophe and reading
 # removes one, so that every text comes back unchanged. Numbers such as −1 are not formulas and stay as they are.
 
-_NUMBER = r"'*\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*"
-_FORMULA = re.compile(rf"(?!{_NUMBER}\Z)'*(?:[\t\r\n]|\s*[=+\-@])")
+_FORMULA = re.compile(
+    r"(?!'*\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*\Z)"  # not a number
+    r"'*(?:[\t\r\n]|\s*[=+\-@])"
+)
 
 
 def guard(text: str) -> str:

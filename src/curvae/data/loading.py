@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import get_args
 
 from ..errors import CurvaeError
+from . import memory as machine
 from .columns import RawData
-from .dataset import Dataset, Missing, Schema
-from .files import not_found, require_file
-from .graphs.graph_loading import BUILT_IN_GRAPHS, GRAPH_FILES
+from .dataset import Dataset, NumberColumns, Schema, feature_names
+from .disk import CsrFile, DenseFile, DiskMatrix, csr_size
+from .files import Messages, not_found, require_file
+from .graphs.reading import BUILT_IN_GRAPHS, GRAPH_FILES
 from .matrices import has_mnist, raw_matrix, read_folder, read_mnist, read_npy, read_sparse_matrix
+from .spool import ROW_BYTES, Counter, Storage, store_matrix
+from .statistics import Missing
 from .synthetic import branching_diffusion, flat
 from .tables import TABLES, Roles, read_table
 
@@ -50,6 +54,9 @@ def load(
     exposure: str | None = None,
     covariates: Sequence[str] = (),
     missing: Missing = "error",
+    memory: str | int | None = None,
+    cache: str | Path | None = None,
+    counter: Counter = lambda task, rows: lambda more: None,
 ) -> tuple[Dataset, Schema]:
     """Load a table, a matrix, images or a built-in data set.
 
@@ -72,6 +79,15 @@ def load(
         missing: what to do about missing and infinite values. "error" raises, "drop" removes their rows, and "mean"
             fills in the mean of the column (of a categorical column its most frequent category). "model" leaves NaN:
             the model then scores only the other values, and its encoder is given which are missing.
+        memory: bytes that rows may take in memory, as a number or a text such as "2GB". The rows of larger tables,
+            `.npy` arrays and CSR matrices in `.npz` files stay on disk, and are read when they are needed. By default
+            all data are held in memory, but for folders of Parquet files, which may take a quarter of that of the
+            machine.
+        cache: folder for copies. Text tables, Parquet files and compressed matrices that stay on disk are copied once
+            into a file of numbers, which stays in this folder and is used again while their files are the same. By
+            default it lies in the user's cache, and is removed when nothing uses it any more.
+        counter: called with the name of a task and its number of rows; returns what is called with how many more of
+            them are done.
 
     Returns:
         The data, and the schema that new data must meet.
@@ -92,7 +108,9 @@ def load(
         raise CurvaeError("which columns are covariates was set when the model was trained; leave them out")
     roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
     try:
-        raw = _read(source, roles, schema, missing)
+        bound = machine.bound(memory) if memory is not None or Path(source).is_dir() else None
+        storage = None if bound is None else Storage(bound, None if cache is None else Path(cache), counter)
+        raw = _read(source, roles, schema, missing, storage)
     except OSError as error:
         raise CurvaeError(
             f"{source} cannot be read: {error.strerror or error}; check the file and its permissions"
@@ -102,7 +120,9 @@ def load(
     return raw.finish(schema, missing)
 
 
-def _read(source: str | Path, roles: Roles, schema: Schema | None, missing: Missing) -> RawData:
+def _read(
+    source: str | Path, roles: Roles, schema: Schema | None, missing: Missing, storage: Storage | None
+) -> RawData:
     path = Path(source)
     exists = path.exists() or path.is_symlink()
     if exists and not path.is_dir():
@@ -116,27 +136,45 @@ def _read(source: str | Path, roles: Roles, schema: Schema | None, missing: Miss
         )
     if not exists and str(source) not in BUILT_IN:
         raise not_found(path, BUILT_IN, f"built in are {', '.join(BUILT_IN)}; files may end in {', '.join(endings)}")
-    if path.is_file() and path.name.lower().endswith(tuple(TABLES)):
-        return read_table(path, roles, schema, missing)
+    if any(path.glob("*.parquet")) if path.is_dir() else exists and path.name.lower().endswith(tuple(TABLES)):
+        return read_table(path, roles, schema, missing, storage)
     if roles.asked:
         raise CurvaeError(
             f"only a table has columns such as {roles.asked[0]!r}, and {source} is not a table; leave them out"
         )
-    if not exists:
-        return BUILT_IN[str(source)]()
+    return _read_matrix(path, storage) if exists else BUILT_IN[str(source)]()
+
+
+def _read_matrix(path: Path, storage: Storage | None) -> RawData:
+    """Read a matrix or images from a file or folder."""
     if path.is_dir():
         return _read_directory(path)
+    if storage is not None and (matrix := _open_matrix(path, storage)) is not None:
+        return matrix
     for suffix, reader in MATRICES.items():
         if path.name.lower().endswith(suffix):
             return reader(path)
-    raise CurvaeError(f"{path.name} has an unknown file extension; use one of {', '.join(endings)}")
+    raise CurvaeError(f"{path.name} has an unknown file extension; use one of {', '.join((*TABLES, *MATRICES))}")
+
+
+def _open_matrix(path: Path, storage: Storage) -> RawData | None:
+    """Open a matrix that takes more memory than it may; return None for one that fits, or can only be read whole."""
+    file: DenseFile | CsrFile | None = None
+    if path.suffix.lower() == ".npy":
+        file = DenseFile.open_npy(path)
+        size = 0 if file is None else file.rows * (2 * file.row_bytes + ROW_BYTES)
+    elif path.suffix.lower() == ".npz" and (size := csr_size(path)) > storage.memory:
+        file = store_matrix(path, storage)
+    if file is None or size <= storage.memory:
+        return None
+    messages = Messages([f"{file.rows:,} rows are read from disk, in {machine.size_text(storage.memory)} of memory."])
+    x = DiskMatrix.of(file, file.columns, storage.memory)
+    return RawData(path.name, "matrix", x, NumberColumns(feature_names(file.columns)), messages=messages)
 
 
 def _read_directory(path: Path) -> RawData:
     if has_mnist(path):
         return read_mnist("all", path)
-    if any(path.glob("*.parquet")):
-        raise CurvaeError(f"{path} is a folder of Parquet files, which is only read in pieces; give a single file")
     if (raw := read_folder(path)) is None:
         raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
     return raw

@@ -13,10 +13,11 @@ import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, Literal, TypeAlias
 
 import numpy as np
@@ -49,10 +50,6 @@ __all__ = [
 
 
 # Grey images from an array, from a folder of image files, or in the file format of the MNIST digits.
-
-_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif"}
-_FORMATS = ("PNG", "JPEG", "BMP", "GIF")
-_GREY_MODES = ("1", "L", "LA")
 
 
 def raw_images(source: str, pixels: NDArray[Any], messages: Messages | None = None) -> RawData:
@@ -111,7 +108,7 @@ def _find(folder: Path, messages: Messages) -> list[str]:
         for file in files:
             path = Path(parent, file)
             name = path.relative_to(folder).as_posix()
-            if path.suffix.lower() not in _SUFFIXES:
+            if path.suffix.lower() not in (".png", ".jpg", ".jpeg", ".bmp", ".gif"):
                 others += not file.startswith(".")
             elif not path.resolve().is_relative_to(root):
                 leading_out.append(name)
@@ -129,7 +126,7 @@ def _load_image(folder: Path, name: str) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(folder / name, formats=_FORMATS)
+            image = Image.open(folder / name, formats=("PNG", "JPEG", "BMP", "GIF"))
         with image:
             image.load()
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
@@ -145,7 +142,7 @@ def _grey(image: Image.Image) -> tuple[NDArray[np.float32], bool]:
     """Convert an image to grey levels from 0 to 1, (height, width); also return whether it was in colour."""
     if image.mode.startswith("I"):
         return np.divide(np.asarray(image), 65535, dtype=np.float32, casting="unsafe"), False
-    if image.mode in _GREY_MODES:
+    if image.mode in ("1", "L", "LA"):
         return np.divide(np.asarray(image.convert("L")), 255, dtype=np.float32), False
     # A palette may hold transparency.
     colours = (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
@@ -158,7 +155,6 @@ Split: TypeAlias = Literal["train", "test", "all"]
 
 _PREFIXES: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
 _KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
-_ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 # SHA-256 of the packed files as published.
 _CHECKSUMS = {
     "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -180,27 +176,28 @@ def mnist(split: Split = "train", directory: str | Path | None = None) -> Datase
 
 
 def has_mnist(folder: Path) -> bool:
-    """Whether a folder contains any of the IDX files."""
-    return any(_find_idx(folder, name.removesuffix(".gz")) is not None for name in _CHECKSUMS)
+    """Whether a folder contains any of the IDX files, gzipped or not."""
+    return any((folder / one).is_file() for name in _CHECKSUMS for one in (name, name.removesuffix(".gz")))
 
 
 def read_mnist(split: Split, folder: Path | None = None) -> RawData:
     """Read the digits; see `mnist`."""
     if split not in _PREFIXES:
         raise CurvaeError(f"split is {split!r}; use one of {', '.join(_PREFIXES)}")
+    names = [f"{prefix}-{kind}" for prefix in _PREFIXES[split] for kind in _KINDS]
     if folder is None:
-        names = [f"{prefix}-{kind}" for prefix in _PREFIXES[split] for kind in _KINDS]
         # A download that broke off leaves only some of the files.
-        whole = (place for place in places("mnist") if all(_find_idx(place, name) is not None for name in names))
-        folder = next(whole, None) or fetch("mnist", _ADDRESS, _CHECKSUMS)
-    images, labels = [], []
-    for prefix in _PREFIXES[split]:
-        pair = [_require_idx(folder, f"{prefix}-{kind}") for kind in _KINDS]
-        images.append(read_idx(pair[0], dimensions=3))
-        labels.append(read_idx(pair[1], dimensions=1))
-        if len(images[-1]) != len(labels[-1]):
+        whole = (place for place in places("mnist") if len(_find_idx(place, names)) == len(names))
+        folder = next(whole, None) or fetch("mnist", "https://ossci-datasets.s3.amazonaws.com/mnist/", _CHECKSUMS)
+    found = _find_idx(folder, names)
+    if lacking := [name for name in names if name not in found]:
+        raise CurvaeError(f"no {lacking[0]} or {lacking[0]}.gz in {folder.name}; put all MNIST files into one folder")
+    paths = [found[name] for name in names]
+    images, labels = [read_idx(path, 3) for path in paths[::2]], [read_idx(path, 1) for path in paths[1::2]]
+    for path, other, pictures, digits in zip(paths[::2], paths[1::2], images, labels, strict=True):
+        if len(pictures) != len(digits):
             raise CurvaeError(
-                f"{pair[0].name} has {len(images[-1]):,} images and {pair[1].name} {len(labels[-1]):,} labels; "
+                f"{path.name} has {len(pictures):,} images and {other.name} {len(digits):,} labels; "
                 "the two do not belong together"
             )
     if len({part.shape[1:] for part in images}) > 1:
@@ -239,25 +236,18 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(body, dtype=np.uint8).reshape(shape)
 
 
-def _find_idx(folder: Path, name: str) -> Path | None:
-    """Find an IDX file, gzipped or not."""
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
-
-
-def _require_idx(folder: Path, name: str) -> Path:
-    if (path := _find_idx(folder, name)) is None:
-        raise CurvaeError(f"no {name} or {name}.gz in {folder.name}; put all MNIST files into one folder")
-    return path
-
-
-_COLUMN = 500  # bytes for the name and the mean of a column
+def _find_idx(folder: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Find the IDX files of a folder, gzipped or not, by name."""
+    paths = ((name, folder / file) for name in names for file in (f"{name}.gz", name))
+    return {name: path for name, path in paths if path.is_file()}
 
 
 def raw_matrix(source: str, x: Any) -> RawData:
     """Take a matrix, (rows, features); its columns are named x1, x2, …"""
     if issparse(x):  # the shape of a sparse matrix may be huge although it stores little
         rows, columns = x.shape
-        memory.require(8 * rows + _COLUMN * columns, f"{source} ({rows:,} × {columns:,})")
+        # A name and a mean take 500 bytes a column.
+        memory.require(8 * rows + 500 * columns, f"{source} ({rows:,} × {columns:,})")
     matrix = as_matrix(x, source)
     return RawData(source, "matrix", matrix, tuple(Column(name) for name in feature_names(matrix.shape[1])))
 
@@ -292,7 +282,15 @@ def read_sparse(path: Path) -> Any:
     """Read a matrix from a file of `scipy.sparse.save_npz` or a Matrix Market file."""
     packed = path.suffix.lower() == ".npz"
     try:
-        return _load_npz(path) if packed else read_matrix_market(path)
+        if not packed:
+            return read_matrix_market(path)
+        with zipfile.ZipFile(path) as archive:
+            memory.require(2 * sum(member.file_size for member in archive.infolist()), path.name)
+        matrix = load_npz(path)
+        if matrix.format in ("csr", "csc", "bsr"):
+            # scipy does not check indices, and an index out of range would read foreign memory.
+            matrix.check_format(full_check=True)
+        return matrix
     except CurvaeError:
         raise
     except Exception as error:  # a broken file can make the reader raise anything
@@ -300,18 +298,8 @@ def read_sparse(path: Path) -> Any:
         raise unreadable(path, dense if packed else "Matrix Market", error) from error
 
 
-def _load_npz(path: Path) -> Any:
-    with zipfile.ZipFile(path) as archive:
-        memory.require(2 * sum(member.file_size for member in archive.infolist()), path.name)
-    matrix = load_npz(path)
-    if matrix.format in ("csr", "csc", "bsr"):
-        # scipy does not check indices, and an index out of range would read foreign memory.
-        matrix.check_format(full_check=True)
-    return matrix
-
-
 def unreadable(path: Path, what: str, error: Exception) -> CurvaeError:
-    """What to say of a file that cannot be read as what it should be."""
+    """Make the error about a file that cannot be read as what it should be."""
     return CurvaeError(f"{path.name} cannot be read as {what}: {one_line(error)}; save it again")
 
 
@@ -320,7 +308,10 @@ def read_matrix_market(path: Path) -> csr_array:
     from scipy.io import mminfo, mmread  # takes long to import
 
     with open_file(path) as stream:
-        header = _header(stream)
+        lines: list[bytes] = []  # the banner, the comments and the line of sizes
+        while not lines or (lines[-1] and (not lines[-1].strip() or lines[-1].startswith(b"%"))):
+            lines.append(stream.readline())
+        header = b"".join(lines)
         rows, columns, entries, layout, field, symmetry = mminfo(BytesIO(header))
         if field == "complex" or symmetry == "hermitian":
             raise CurvaeError(f"{path.name} holds {field} {symmetry} numbers; give real ones")
@@ -332,46 +323,23 @@ def read_matrix_market(path: Path) -> csr_array:
             entries = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
         size = 24 * rows * columns if layout == "array" else 8 * rows + 72 * entries
         memory.require(size, f"{path.name} ({rows:,} × {columns:,}, {entries:,} entries)")
-        matrix = csr_array(mmread(_Stream(header, stream, _line(layout, field))))
+        value = r"-?\d+" if "integer" in field else rf"{NUMBER}|-?[nN]a[nN]"
+        places = [r"\d+"] * 2 if layout == "coordinate" else []
+        line = r"[ \t]+".join([*places, *([] if field == "pattern" else [f"(?:{value})"])])
+        pieces = chain([header], _checked_lines(stream, line))
+        matrix = csr_array(mmread(SimpleNamespace(read=lambda size: next(pieces, b""))))
     if symmetry == "skew-symmetric" and matrix.diagonal().any():
         raise ValueError("the diagonal of a skew-symmetric matrix must be 0")
     return matrix
 
 
-def _header(stream: IO[bytes]) -> bytes:
-    """Take the banner, the comments and the line of sizes off a stream."""
-    lines = []
-    for line in stream:
-        lines.append(line)
-        if line.strip() and not line.startswith(b"%"):
-            break
-    return b"".join(lines)
-
-
-def _line(layout: str, field: str) -> str:
-    """The pattern of a line with one entry."""
-    value = r"-?\d+" if "integer" in field else rf"{NUMBER}|-?[nN]a[nN]"
-    fields = [*([r"\d+"] * 2 if layout == "coordinate" else []), *([] if field == "pattern" else [f"(?:{value})"])]
-    return r"[ \t]+".join(fields)
-
-
-class _Stream:
-    """The stream that scipy reads: the header, then lines that match a pattern, each with its end."""
-
-    def __init__(self, header: bytes, body: IO[bytes], line: str) -> None:
-        self._pieces = chain([header], self._checked(body, line))
-
-    def read(self, size: int) -> bytes:
-        """The next bytes, more than `size` if lines are longer."""
-        return next(self._pieces, b"")
-
-    @staticmethod
-    def _checked(body: IO[bytes], line: str) -> Iterator[bytes]:
-        pattern = re.compile(rf"(?>[ \t]*(?:{line})?[ \t\r]*\n)*+".encode())
-        while piece := b"".join(body.readlines(2**16)):
-            piece = piece if piece.endswith(b"\n") else piece + b"\n"
-            matched = pattern.match(piece)
-            if matched is not None and matched.end() < len(piece):
-                wrong = piece[matched.end() :].split(b"\n", 1)[0].decode(errors="replace")
-                raise ValueError(f"{wrong[:40]!r} is not a line of this format")
-            yield piece
+def _checked_lines(body: IO[bytes], line: str) -> Iterator[bytes]:
+    """Read pieces of whole lines, and raise for one that does not match the pattern of a line."""
+    pattern = re.compile(rf"(?>[ \t]*(?:{line})?[ \t\r]*\n)*+".encode())
+    while piece := b"".join(body.readlines(2**16)):
+        piece = piece if piece.endswith(b"\n") else piece + b"\n"
+        matched = pattern.match(piece)
+        if matched is not None and matched.end() < len(piece):
+            wrong = piece[matched.end() :].split(b"\n", 1)[0].decode(errors="replace")
+            raise ValueError(f"{wrong[:40]!r} is not a line of this format")
+        yield piece

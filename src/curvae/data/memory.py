@@ -10,17 +10,14 @@ from ..errors import CurvaeError
 
 __all__ = ["available", "bound", "require", "size_text"]
 
-_MEMINFO = Path("/proc/meminfo")
-_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _LEAST = 10**6
 _UNKNOWN = 8 * 10**9  # of a machine that does not tell
-_FIX = "use fewer rows or columns, or a sparse matrix (.npz, .mtx)"
 
 
 def available() -> int | None:
     """Bytes of free memory, or None if the system does not tell."""
     try:
-        lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return _installed()
@@ -66,12 +63,17 @@ def _installed() -> int | None:
 def _container() -> int | None:
     """Bytes that the container may take, or None if there is no limit."""
     try:
-        return int(_CONTAINER_LIMIT.read_text())
+        return int(Path("/sys/fs/cgroup/memory.max").read_text())
     except (OSError, ValueError):
         return None
 
 
-def require(size: float, what: str, limit: int | None = None, fix: str = _FIX) -> None:
+def require(
+    size: float,
+    what: str,
+    limit: int | None = None,
+    fix: str = "use fewer rows or columns, or a sparse matrix (.npz, .mtx)",
+) -> None:
     """Raise if something needs more memory than is free.
 
     Arguments:

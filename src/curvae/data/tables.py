@@ -5,32 +5,25 @@ from __future__ import annotations
 import difflib
 import json
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError, require
+from ..errors import CurvaeError
+from ..models.likelihoods.base import row_blocks
 from . import memory
-from .columns import ColumnAdvice, RawData
-from .dataset import Column, Missing, Schema, has_missing, missing_by_column, one_hot
-from .files import Messages, count, listing, one_line, quoted
-from .text_tables import (
-    MISSING,
-    UNNAMED,
-    categories_of,
-    first_text,
-    is_text,
-    name_columns,
-    numbers_of,
-    read_text,
-    texts_of,
-)
+from .columns import ColumnAdvice, FrameTable, RawData, Table, first_rows
+from .dataset import Column, Matrix, Scaling, Schema, one_hot
+from .disk import count_empty, repeated_texts, text_blocks
+from .files import Messages, count, listing, opened_parquet, quoted
+from .spool import Storage, TextColumns, store_table
+from .statistics import Missing, column_statistics, has_missing, missing_by_column
+from .text_tables import MISSING, UNNAMED, name_columns, read_text
 
 __all__ = [
     "NOT_NUMBERS",
@@ -40,105 +33,86 @@ __all__ = [
     "check_roles",
     "code_covariates",
     "code_values",
-    "covariate_column",
-    "covariate_numbers",
-    "exposure_of",
     "fit_covariates",
     "named_frame",
-    "opened_parquet",
+    "read_exposure",
     "read_frame",
     "read_table",
-    "refuse_gaps",
     "require_column",
-    "sort_features",
-    "sorted_columns",
+    "sort_columns",
 ]
 
 
 # Covariates: columns that describe how a row was measured, such as its batch, coded as numbers for the networks.
 
-_FEW = 10  # up to this many different whole numbers may be names of batches
-_FARTHEST = 1e6  # standard deviations from the mean beyond which the networks overflow; rows of a training are nearer
-
 
 def fit_covariates(
-    path: Path, frame: pd.DataFrame, names: Iterable[str], categorical: Iterable[str], messages: Messages
+    table: Table, names: Iterable[str], categorical: Iterable[str], messages: Messages
 ) -> tuple[Column, ...]:
     """Decide which covariates are categories and which are numbers, and measure the numbers.
 
     Columns of texts are categories, and so are those named in `categorical`.
 
     Arguments:
-        path: the table, for messages.
-        frame: the table with the covariates.
+        table: has the covariates.
         names: names of the covariates.
         categorical: columns whose values are categories even if they look like numbers.
         messages: takes notes about columns that may have been misread.
     """
-    chosen = set(categorical)
-    return tuple(_column(path, frame[name], str(name), name in chosen, messages) for name in dict.fromkeys(names))
+    found, chosen = [], set(categorical)
+    for name in dict.fromkeys(names):
+        if name in chosen or table.is_text(name):
+            column = Column(name, table.categories(name))
+            constant = len(column.categories or ()) < 2
+        else:
+            numbers = covariate_numbers(table, (Column(name),))
+            known = column_statistics(numbers)
+            constant = bool(known.low[0] == known.high[0])
+            column = Column(name, fill=float(known.mean[0]), scale=float(known.deviation[0]))
+            distinct = np.unique(first_rows(numbers))
+            if 2 < len(distinct) <= 10 and bool((distinct == np.floor(distinct)).all()):
+                messages.note(
+                    f"covariate {name!r} is taken as a number; if its values are names of batches, declare it "
+                    "categorical."
+                )
+        if constant:
+            raise CurvaeError(f"covariate {name!r} has the same value in every row of {table.path.name}; leave it out")
+        found.append(column)
+    return tuple(found)
 
 
-def _column(path: Path, values: Any, name: str, categorical: bool, messages: Messages) -> Column:
-    if categorical or is_text(values):
-        column = Column(name, categories_of(values))
-        return covariate_column(path, column, column.categories or (), messages)
-    column = Column(name)
-    numbers = covariate_numbers(path, values.to_frame(name), (column,))
-    column = Column(name, fill=float(numbers.mean()), scale=float(numbers.std()))
-    return covariate_column(path, column, np.unique(numbers).tolist(), messages)
-
-
-def covariate_column(path: Path, column: Column, distinct: Sequence[Any], messages: Messages) -> Column:
-    """The description of a covariate that has these values, or among many some of them; raises for a constant one."""
-    if len(distinct) < 2:
-        raise CurvaeError(f"covariate {column.name!r} has the same value in every row of {path.name}; leave it out")
-    if column.categories is None and 2 < len(distinct) <= _FEW and all(value == np.floor(value) for value in distinct):
-        messages.note(
-            f"covariate {column.name!r} is taken as a number; if its values are names of batches, declare it "
-            "categorical."
-        )
-    return column
-
-
-def covariate_numbers(
-    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], first: int = 0
-) -> NDArray[np.float64]:
-    """Covariates as numbers that are not scaled yet, (rows, covariates); see `numbers_of`."""
-    numbers = numbers_of(path, frame, columns, "the model was trained on numbers there", Messages(), first)
+def covariate_numbers(table: Table, columns: Sequence[Column]) -> Matrix:
+    """Convert covariates to numbers that are not scaled yet, (rows, covariates); see `numbers_of`."""
+    numbers = table.numbers(columns, "the model was trained on numbers there", Messages())
     if has_missing(numbers):
-        refuse_gaps(path, missing_by_column(numbers, [column.name for column in columns]))
+        where = missing_by_column(column_statistics(numbers), [column.name for column in columns])
+        raise CurvaeError(
+            f"covariates of {table.path.name} have missing or infinite values, counted by column: {where}; "
+            "fill them in, or remove these rows"
+        )
     return numbers
 
 
-def refuse_gaps(path: Path, where: str) -> NoReturn:
-    """Raise for missing covariates, counted by column."""
-    raise CurvaeError(
-        f"covariates of {path.name} have missing or infinite values, counted by column: {where}; "
-        "fill them in, or remove these rows"
-    )
-
-
-def code_covariates(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:
+def code_covariates(table: Table, columns: Sequence[Column]) -> Any:
     """Code covariates as numbers, (rows, coded covariates): categories one-hot, numbers standardised.
 
     Arguments:
-        path: the table, for messages.
-        frame: the table with the covariates.
+        table: has the covariates.
         columns: their descriptions, from `fit_covariates`.
     """
-    columns = tuple(columns)
-    numbers = covariate_numbers(path, frame[[column.name for column in columns]], columns).copy()  # it may be a view
-    for j, column in enumerate(columns):
+    numbers = covariate_numbers(table, columns)
+    known = column_statistics(numbers)
+    for column, low, high in zip(columns, known.low, known.high, strict=True):
         if column.categories is None:
-            scaled = (numbers[:, j] - column.fill) / column.scale
-            if (far := np.flatnonzero(np.abs(scaled) > _FARTHEST)).size:
+            far = max((low, high), key=lambda value: abs(value - column.fill))
+            # Beyond a million standard deviations the networks overflow; rows of a training are nearer.
+            if abs(far - column.fill) / column.scale > 1e6:
                 raise CurvaeError(
-                    f"covariate {_described(column)} is {numbers[far[0], j]:.4g} in {path.name}, too far from that; "
-                    "correct it"
+                    f"covariate {_described(column)} is {far:.4g} in {table.path.name}, too far from that; correct it"
                 )
-            numbers[:, j] = scaled
-    return one_hot(numbers, columns, path.name)
+    scaled = [(column.fill, column.scale) if column.categories is None else (0.0, 1.0) for column in columns]
+    shift, scale = np.array(scaled).reshape(-1, 2).T
+    return one_hot(Scaling(shift, scale).apply(numbers), columns, table.path.name)
 
 
 def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, rows: int = 1) -> NDArray[np.float64]:
@@ -165,7 +139,7 @@ def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, row
         frame = pd.DataFrame({name: np.broadcast_to(np.asarray(given[name]), rows) for name in known})
     except ValueError:
         raise CurvaeError(f"give every covariate one value, or one for each of {rows:,} rows") from None
-    return code_covariates(Path("what was given"), frame, columns)
+    return code_covariates(FrameTable(Path("what was given"), frame), columns)
 
 
 def average_context(columns: Sequence[Column]) -> NDArray[np.float64]:
@@ -202,7 +176,7 @@ class Roles:
 
     @classmethod
     def of(cls, schema: Schema) -> Roles:
-        """Those of the data that a model was trained on."""
+        """Return the roles in the data that a model was trained on."""
         columns = [*(schema.columns if schema.categorical else ()), *schema.covariates]
         return cls(
             schema.label,
@@ -214,33 +188,43 @@ class Roles:
         )
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns that stay text."""
-        return tuple(name for name in (self.label, self.id, self.group, *self.categorical) if name is not None)
+    def names(self) -> tuple[str, ...]:
+        """Columns that name rows, labels or groups."""
+        return tuple(name for name in (self.label, self.id, self.group) if name is not None)
 
     @property
     def asked(self) -> tuple[str, ...]:
-        return (*self.texts, *self.covariates, *(() if self.exposure is None else (self.exposure,)))
+        """All columns with a role."""
+        exposure = () if self.exposure is None else (self.exposure,)
+        return (*self.names, *self.categorical, *self.covariates, *exposure)
 
 
-def read_table(path: Path, roles: Roles, schema: Schema | None, missing: Missing) -> RawData:
+def read_table(
+    path: Path, roles: Roles, schema: Schema | None, missing: Missing, storage: Storage | None = None
+) -> RawData:
     """Read a table and sort its columns by their roles.
 
     Arguments:
-        path: a file whose name ends in one of `TABLES`.
+        path: a file whose name ends in one of `TABLES`, or a folder of Parquet files.
         roles: columns that the caller gives a role.
         schema: schema of the data that a model was trained on, or None to fit one.
         missing: what is going to be done about missing values.
+        storage: how large a table may be to be held in memory; others stay on disk.
     """
-    messages = Messages()
-    known, texts = set(roles.asked), set(roles.texts)
+    messages, trained = Messages(), Roles()
     if schema is not None:
         if schema.kind == "images":
             raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
         trained = Roles.of(schema)
-        known |= {*schema.column_names, *trained.asked}
-        texts |= set(trained.texts)
-    return sorted_columns(path, read_frame(path, known, texts, messages), roles, schema, messages, missing=missing)
+    known = {*roles.asked, *trained.asked, *(() if schema is None else schema.column_names)}
+    texts = TextColumns({*roles.names, *trained.names}, {*roles.categorical, *trained.categorical})
+    table: Table | None = None
+    if storage is not None:
+        covariates, wanted = {*roles.covariates, *trained.covariates}, None if schema is None else known
+        table = store_table(path, known, texts, covariates, wanted, storage, messages)
+    if table is None:
+        table = FrameTable(path, read_frame(path, known, texts.names | texts.categories, messages))
+    return sort_columns(table, roles, schema, messages, missing)
 
 
 def read_frame(
@@ -252,17 +236,6 @@ def read_frame(
     if not len(frame):
         raise CurvaeError(f"{path.name} has a header but no rows; add rows")
     return frame
-
-
-@contextmanager
-def opened_parquet(path: Path, **how: Any) -> Iterator[Any]:
-    """A `pyarrow.parquet.ParquetFile`, which takes further arguments, but whose errors are ours."""
-    arrow = require("pyarrow", f"{path.name} needs pyarrow to be read", "parquet")
-    try:
-        with arrow.parquet.ParquetFile(path, **how) as file:
-            yield file
-    except (arrow.ArrowException, OSError) as error:
-        raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -287,36 +260,28 @@ TABLES: dict[str, Callable[[Path], pd.DataFrame] | None] = {
 }
 
 
-def sorted_columns(
-    path: Path,
-    frame: pd.DataFrame,
-    roles: Roles,
-    schema: Schema | None,
-    messages: Messages,
-    first: int = 0,
-    missing: Missing = "error",
+def sort_columns(
+    table: Table, roles: Roles, schema: Schema | None, messages: Messages, missing: Missing = "error"
 ) -> RawData:
-    """The rows of a table, with its columns sorted by their roles.
+    """Sort the columns of a table by their roles.
 
     Arguments:
-        path: the table, for messages.
-        frame: its rows, or some of them.
-        roles, schema, missing: as of `read_table`.
+        table: in memory or on disk.
+        roles, schema, missing: see `read_table`.
         messages: takes notes.
-        first: rows of the table before those of the frame, for messages.
     """
-    present = list(frame.columns)
+    path, present, trained = table.path, table.names, Roles() if schema is None else Roles.of(schema)
     check_roles(path, roles, present)
     if schema is None and not roles.asked:
-        _check_edges(path, frame, messages)
+        _check_edges(table, messages)
     # By default the roles are those of the training data, if the table has these columns.
-    held = {
+    held: dict[str, str | None] = {
         role: asked or (stored if stored in present else None)
         for role, asked, stored in (
-            ("label", roles.label, schema and schema.label),
-            ("id", roles.id, schema and schema.id),
-            ("group", roles.group, schema and schema.group),
-            ("exposure", roles.exposure, schema and schema.exposure),
+            ("label", roles.label, trained.label),
+            ("id", roles.id, trained.id),
+            ("group", roles.group, trained.group),
+            ("exposure", roles.exposure, trained.exposure),
         )
     }
     if schema is not None and schema.exposure is not None and held["exposure"] is None:
@@ -326,47 +291,45 @@ def sorted_columns(
     if schema is not None and schema.id is not None and held["id"] is None:
         messages.note(f"there is no id column {schema.id!r}; rows are numbered.")
     covariates = (
-        fit_covariates(path, frame, roles.covariates, roles.categorical, messages)
-        if schema is None
-        else schema.covariates
+        fit_covariates(table, roles.covariates, roles.categorical, messages) if schema is None else schema.covariates
     )
-    told = {column.name for column in covariates}
-    if absent := sorted(told - set(present)):
+    given = {column.name for column in covariates}
+    if absent := sorted(given - set(present)):
         messages.note(f"covariates are absent: {quoted(absent)}.")
-    taken = {*told, *(name for name in held.values() if name is not None)}
+    taken = {*given, *(name for name in held.values() if name is not None)}
     nameless = [name for name in present if name.startswith(UNNAMED) and name not in {*taken, *roles.categorical}]
-    index = _index_column(path, frame, nameless, held["id"] is not None, messages)
+    index = _index_column(table, nameless, held["id"] is not None, messages)
     features = [name for name in present if name not in {*taken, *nameless}]
     if schema is None:
-        categorical = [name for name in roles.categorical if name not in told]
         advice = ColumnAdvice(
-            path.name,
+            table,
             has_id=held["id"] is not None or index is not None,
             has_label=held["label"] is not None,
             choices=("model", "mean", "drop") if missing == "error" else (),
         )
-        columns, x, left_out = sort_features(path, frame[features], categorical, advice, messages)
+        categorical = [name for name in roles.categorical if name not in given]
+        columns, x, left_out = _sort_features(table, features, categorical, advice, messages)
     else:
         columns, left_out = tuple(schema.columns), {}
-        x = _apply(path, frame, features, columns, messages, first)
+        x = _match_columns(table, features, columns, messages)
     label, names, group = held["label"], held["id"] or index, held["group"]
-    groups = None if group is None else texts_of(frame[group], strip=True)
-    if groups is not None and (empty := int((groups == "").sum())):
+    groups = None if group is None else table.texts(group, strip=True)
+    if groups is not None and (empty := count_empty(groups)):
         raise CurvaeError(f"group column {group!r} is empty in {count(empty, 'row')}; give every row a group")
-    labels = None if label is None else texts_of(frame[label])
-    if labels is not None and (empty := int((labels == "").sum())):
+    labels = None if label is None else table.texts(label)
+    if labels is not None and (empty := count_empty(labels)):
         messages.note(f"{count(empty, 'row')} without a label in column {label!r}; the label is left empty.")
     return RawData(
         source=path.name,
         kind="table",
         x=x,
         columns=columns,
-        ids=None if names is None else texts_of(frame[names]),
+        ids=None if names is None else table.texts(names),
         labels=labels,
         groups=groups,
-        exposure=None if held["exposure"] is None else exposure_of(path, frame, held["exposure"], messages),
+        exposure=None if held["exposure"] is None else read_exposure(table, held["exposure"], messages),
         label_name=label,
-        context=code_covariates(path, frame, covariates) if told and not absent else None,
+        context=code_covariates(table, covariates) if given and not absent else None,
         covariates=covariates,
         roles=held,
         left_out=left_out,
@@ -390,33 +353,33 @@ def check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
             )
 
 
-def _check_edges(path: Path, frame: pd.DataFrame, messages: Messages) -> None:
+def _check_edges(table: Table, messages: Messages) -> None:
     """Note that rows look like the edges of a graph; raise if they name nodes by texts, which are no features."""
-    from .graphs.edgelist import looks_like_edges  # which imports this module
+    from .graphs.reading import looks_like_edges  # which imports this module
 
-    if not looks_like_edges(frame):
+    if not looks_like_edges(table.head):
         return
-    first, graph = frame.columns[0], f"curvae graph {shlex.quote(str(path))}"
-    if is_text(frame[first]):
+    first, graph = table.names[0], f"curvae graph {shlex.quote(str(table.path))}"
+    if table.is_text(first):
         roles = NOT_NUMBERS.format(json.dumps(first, ensure_ascii=False))
         raise CurvaeError(
-            f"the rows of {path.name} look like the edges of a graph; use {graph}, or graph=True with compare and "
-            f"diagnose; for a table of rows {roles}"
+            f"the rows of {table.path.name} look like the edges of a graph; use {graph}, or graph=True with compare "
+            f"and diagnose; for a table of rows {roles}"
         )
     messages.note(
         f"the rows look like the edges of a graph; if they are, use {graph}, or graph=True with compare and diagnose."
     )
 
 
-def exposure_of(path: Path, frame: pd.DataFrame, name: str, messages: Messages) -> NDArray[np.float64]:
-    """The exposure of every row, (rows,); raises where it is not a positive number."""
-    fix = "an exposure is a number; choose another column"
-    values: NDArray[np.float64] = numbers_of(path, frame[[name]], (Column(name),), fix, messages)[:, 0]
-    if wrong := int((~(np.isfinite(values) & (values > 0))).sum()):
+def read_exposure(table: Table, name: str, messages: Messages) -> Any:
+    """Read the exposure of every row, (rows,); raise where it is not a positive number."""
+    values = table.numbers([Column(name)], "an exposure is a number; choose another column", messages)
+    if wrong := sum(int((~(np.isfinite(block) & (block > 0))).sum()) for block in row_blocks(values)):
         raise CurvaeError(
-            f"exposure column {name!r} of {path.name} is not a positive number in {count(wrong, 'row')}; correct it"
+            f"exposure column {name!r} of {table.path.name} is not a positive number in {count(wrong, 'row')}; "
+            "correct it"
         )
-    return values
+    return values[:, 0]
 
 
 def require_column(path: Path, role: str, name: str | None, present: Sequence[str]) -> None:
@@ -429,20 +392,15 @@ def require_column(path: Path, role: str, name: str | None, present: Sequence[st
     raise CurvaeError(f"{path.name} has no column {name!r} for {role}=…; {hint}")
 
 
-def _index_column(
-    path: Path, frame: pd.DataFrame, nameless: Sequence[str], has_ids: bool, messages: Messages
-) -> str | None:
+def _index_column(table: Table, nameless: Sequence[str], has_ids: bool, messages: Messages) -> str | None:
     """Find the column without a name that holds ids, if there is one."""
     found: str | None = None
     for name in nameless:
-        place = list(frame.columns).index(name) + 1
-        values = texts_of(frame[name], strip=True)
-        numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(np.float64)
-        fractions = np.isfinite(numbers) & (numbers != np.floor(numbers))
-        if bool(np.isin(values, list(MISSING)).all()):
+        place, texts = table.names.index(name) + 1, table.texts(name, strip=True)
+        if all(bool(np.isin(block, list(MISSING)).all()) for block in text_blocks(texts)):
             messages.note(f"column {place} has neither name nor values; it is left out.")
-        elif np.unique(values).size < values.size or fractions.any():
-            raise CurvaeError(f"column {place} of {path.name} has no name; give it one in the header")
+        elif len(repeated_texts(texts)) or any(map(_has_fractions, text_blocks(texts))):
+            raise CurvaeError(f"column {place} of {table.path.name} has no name; give it one in the header")
         elif has_ids or found is not None:
             messages.note(f"column {place} has no name and is left out, since the ids are in another column.")
         else:
@@ -451,34 +409,34 @@ def _index_column(
     return found
 
 
-def sort_features(
-    path: Path, frame: pd.DataFrame, categorical: Collection[str], advice: ColumnAdvice, messages: Messages
-) -> tuple[tuple[Column, ...], NDArray[np.float64], dict[str, str]]:
-    """The features that can be used, their numbers, and columns of texts that are left out with the reason.
+def _has_fractions(texts: NDArray[np.str_]) -> bool:
+    numbers = pd.to_numeric(pd.Series(texts), errors="coerce").to_numpy(np.float64)
+    return bool((np.isfinite(numbers) & (numbers != np.floor(numbers))).any())
+
+
+def _sort_features(
+    table: Table, features: Sequence[str], categorical: Collection[str], advice: ColumnAdvice, messages: Messages
+) -> tuple[tuple[Column, ...], Matrix, dict[str, str]]:
+    """Find the features that can be used, their numbers, and columns of texts to leave out, with the reason.
 
     Raises if a column of texts needs a role, with advice about all columns.
     """
-    found = {name: first_text(frame[name]) for name in frame.columns if name not in categorical}
-    offenders = {name: cell for name, cell in found.items() if cell is not None}
-    names = [name for name in frame.columns if name not in offenders]
-    categories = {name: categories_of(frame[name]) for name in categorical}
-    columns = tuple(Column(str(name), categories.get(name)) for name in names)
-    x = numbers_of(path, frame[names], columns, NOT_NUMBERS, messages)
-    return columns, x, advice.sort_texts(frame, offenders, x, names)
+    cells = {name: table.first_text(name) for name in features if name not in categorical}
+    offenders = {name: cell for name, cell in cells.items() if cell is not None}
+    categories = {name: table.categories(name) for name in categorical}
+    columns = tuple(Column(name, categories.get(name)) for name in features if name not in offenders)
+    x = table.numbers(columns, NOT_NUMBERS, messages)
+    return columns, x, advice.sort_texts(offenders, columns, x)
 
 
-def _apply(
-    path: Path,
-    frame: pd.DataFrame,
-    features: Sequence[str],
-    columns: tuple[Column, ...],
-    messages: Messages,
-    first: int,
-) -> NDArray[np.float64]:
+def _match_columns(table: Table, features: Sequence[str], columns: Sequence[Column], messages: Messages) -> Matrix:
+    """Convert the columns that a model was trained on to numbers; raise for those that are absent."""
     names = [column.name for column in columns]
-    present, wanted = set(frame.columns), set(names)
+    present, wanted = set(table.names), set(names)
     if absent := [name for name in names if name not in present]:
-        raise CurvaeError(f"{path.name} has no columns {quoted(absent)}, which the model was trained on; add them")
+        raise CurvaeError(
+            f"{table.path.name} has no columns {quoted(absent)}, which the model was trained on; add them"
+        )
     if extra := [name for name in features if name not in wanted]:
         messages.note(f"columns that the model was not trained on are left out: {quoted(extra)}.")
-    return numbers_of(path, frame[names], columns, "the model was trained on numbers there", messages, first)
+    return table.numbers(columns, "the model was trained on numbers there", messages)

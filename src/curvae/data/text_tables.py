@@ -7,9 +7,10 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from . import memory
-from .dataset import Column, feature_names, require_sums
+from .dataset import Column, feature_names
 from .files import (
     BROKEN_GZIP,
     Messages,
@@ -34,6 +35,7 @@ from .files import (
     quoted,
     unguard,
 )
+from .statistics import require_sums
 
 __all__ = [
     "BLANKS",
@@ -46,10 +48,16 @@ __all__ = [
     "SEPARATORS",
     "UNNAMED",
     "Head",
+    "NumberFacts",
+    "ReadAgainError",
     "TextFile",
+    "TextTable",
     "categories_of",
+    "category_positions",
     "check_cells",
     "check_widths",
+    "describe_cell",
+    "find_text",
     "first_text",
     "has_decimal_commas",
     "in_order",
@@ -58,6 +66,7 @@ __all__ = [
     "numbers_of",
     "read_head",
     "read_text",
+    "refuse_texts",
     "scan",
     "sniff",
     "split",
@@ -78,7 +87,6 @@ EXACT: dict[str, Any] = (
     {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
 )
 
-_COMMA_THOUSANDS = r"[+-]?\d{1,3},\d{3}"
 LONGEST = 2**17  # characters of a cell; a longer one is usually an open quote and everything after it
 
 
@@ -203,7 +211,7 @@ def has_decimal_commas(cells: Any, separator: str) -> bool:
     commas = cells[cells.str.contains(",")]
     if separator == "," or not len(commas) or not bool(cells.str.fullmatch(f"{COMMA_NUMBER}|{NUMBER}").all()):
         return False
-    return separator == ";" or not bool(commas.str.fullmatch(_COMMA_THOUSANDS).all())
+    return separator == ";" or not bool(commas.str.fullmatch(r"[+-]?\d{1,3},\d{3}").all())
 
 
 def check_widths(
@@ -256,10 +264,12 @@ def check_cells(path: Path, frame: pd.DataFrame, row: str | None = None) -> None
 UNNAMED = "Unnamed: "  # and its place: what pandas calls a column without a name
 
 
-def read_text(
-    path: Path, known: Collection[str], texts: Collection[str], messages: Messages, first: bool = False
-) -> pd.DataFrame:
-    """Read a text table as a frame of numbers, booleans and texts.
+class ReadAgainError(Exception):
+    """What was assumed about a table is wrong, which is known now: read it again from its start."""
+
+
+class TextTable:
+    """A text table: what its first lines tell, and its rows, all at once or some at a time.
 
     Arguments:
         path: the file, which may be gzipped.
@@ -267,36 +277,116 @@ def read_text(
         texts: columns that stay text, character by character.
         messages: takes notes about what was detected.
         first: whether the first column stays text, whatever its name.
+
+    Attributes:
+        names: of the columns.
+        texts: columns that stay text, those without a name among them.
+        lines: how many the file has, or one more.
     """
-    file = scan(path, messages=messages)
-    head, separator, records, names, headed = read_head(file, known, messages)
-    cells = [cell for record in split(head, separator, blanks=False) for cell in record[1:]]
-    # Blanks after separators belong to these if they follow each, or if a quote follows them.
-    spaced = bool(cells) and all(cell.startswith(" ") for cell in cells)
-    blanks = spaced or any(re.match(' +"', cell) for cell in cells)
-    if len(records) > 1 and len(records[1]) > len(names):  # pandas would silently drop the rest of the first row
-        check_widths(file, separator, len(names), blanks)
+
+    def __init__(
+        self, path: Path, known: Collection[str], texts: Collection[str], messages: Messages, first: bool = False
+    ) -> None:
+        self.path, self._messages = path, messages
+        self._file = scan(path, messages=messages)
+        self.lines = self._file.lines
+        head, self._separator, records, self.names, self._headed = read_head(self._file, known, messages)
+        cells = [cell for record in split(head, self._separator, blanks=False) for cell in record[1:]]
+        # Blanks after separators belong to these if they follow each, or if a quote follows them.
+        spaced = bool(cells) and all(cell.startswith(" ") for cell in cells)
+        self._blanks = spaced or any(re.match(' +"', cell) for cell in cells)
+        self._decimal, self._texts_keep_blanks = ".", False
+        if len(records) > 1 and len(records[1]) > len(self.names):  # pandas would silently drop the rest of the row
+            self._check_widths()
+        self.texts = {name for name in self.names if name in texts or name.startswith(UNNAMED)}
+        self.texts |= set(self.names[:1] if first else ())
+
+    def pieces(self, rows: int | None = None) -> Iterator[pd.DataFrame]:
+        """Yield the table in pieces of so many rows, or as one piece.
+
+        Raises `ReadAgainError` where a piece shows that numbers have decimal commas, or that blanks belong to
+        separators.
+        """
+        short = False
+        try:
+            for frame in self._parse(rows):
+                self._require_format(frame)
+                check_cells(self.path, frame)
+                last = frame[self.names[-1]]
+                short = short or bool((last.isna() | (last == "")).any())
+                if is_embedding(self.names):
+                    for name in frame.select_dtypes(exclude="number"):
+                        frame[name] = frame[name].map(unguard, na_action="ignore")
+                yield frame
+        except pd.errors.ParserError as error:
+            if not self._blanks:
+                self._blanks = True  # a quote further down may follow blanks
+                raise ReadAgainError from error
+            self._check_widths()
+            raise CurvaeError(
+                f"{self.path.name} cannot be read as a table: {one_line(error)}; correct the file"
+            ) from error
+        if short:  # a row that is too short looks like one whose last cells are missing
+            self._check_widths()
+
+    def _parse(self, rows: int | None) -> Iterator[pd.DataFrame]:
+        read: Any = partial(
+            pd.read_csv,
+            self.path,
+            sep=self._separator,
+            decimal=self._decimal,
+            header=0 if self._headed else None,
+            names=self.names,
+            index_col=False,
+            encoding=self._file.encoding,
+            compression="gzip" if is_packed(self.path) else None,
+            dtype=dict.fromkeys(self.texts, str),
+            keep_default_na=False,  # a label may be called NA
+            na_values={name: sorted(MISSING) for name in self.names if name not in self.texts},
+            low_memory=False,
+            chunksize=rows or self.lines,
+            **EXACT,
+        )
+        with ExitStack() as opened:
+            frames = opened.enter_context(read(skipinitialspace=self._blanks))
+            if not (self._texts_keep_blanks and self.texts):
+                yield from frames
+                return
+            texts = opened.enter_context(read(usecols=sorted(self.texts)))
+            for frame, kept in zip(frames, texts, strict=True):
+                yield frame.assign(**{name: kept[name] for name in self.texts})
+
+    def _require_format(self, frame: pd.DataFrame) -> None:
+        """Raise `ReadAgainError` if the cells of a piece show that it was read with the wrong format."""
+        numeric = pd.api.types.is_numeric_dtype
+        others: list[Any] = [
+            cells.dropna().astype(str)
+            for name, cells in frame.items()
+            if name not in self.texts and not numeric(cells.dtype)
+        ]
+        if not self._blanks and any(bool(cells.str.startswith(" ").any()) for cells in others):
+            self._blanks = self._texts_keep_blanks = True
+            raise ReadAgainError
+        if self._decimal == "." and any(has_decimal_commas(cells, self._separator) for cells in others):
+            self._decimal = ","
+            self._messages.note("numbers were read with decimal commas.")
+            raise ReadAgainError
+
+    def _check_widths(self) -> None:
+        check_widths(self._file, self._separator, len(self.names), self._blanks)
+
+
+def read_text(
+    path: Path, known: Collection[str], texts: Collection[str], messages: Messages, first: bool = False
+) -> pd.DataFrame:
+    """Read a text table as a frame of numbers, booleans and texts; see `TextTable` for the arguments."""
+    table = TextTable(path, known, texts, messages, first)
     # A frame of 8 bytes a cell, and the matrix made of it.
-    memory.require(16 * file.lines * len(names), f"{path.name} ({file.lines:,} lines × {len(names):,} columns)")
-    letters = {name for name in names if name in texts or name.startswith(UNNAMED)} | set(names[:1] if first else ())
-    table = _Table(file, separator, names, headed, letters, blanks)
-    try:
-        frame = table.parse(".")
-        if any(has_decimal_commas(frame[name].dropna().astype(str), separator) for name in table.not_numeric(frame)):
-            frame = table.parse(",")
-            messages.note("numbers were read with decimal commas.")
-        check_cells(path, frame)
-    except pd.errors.ParserError as error:
-        check_widths(file, separator, len(names), table.blanks)
-        raise CurvaeError(f"{path.name} cannot be read as a table: {one_line(error)}; correct the file") from error
-    last = frame[names[-1]]
-    # A row that is too short looks like one whose last cells are missing.
-    if bool((last.isna() | (last == "")).any()):
-        check_widths(file, separator, len(names), table.blanks)
-    if is_embedding(names):
-        for name in frame.select_dtypes(exclude="number"):
-            frame[name] = frame[name].map(unguard, na_action="ignore")
-    return frame
+    size = f"{path.name} ({table.lines:,} lines × {len(table.names):,} columns)"
+    memory.require(16 * table.lines * len(table.names), size)
+    while True:
+        with suppress(ReadAgainError):
+            return pd.concat([pd.DataFrame(columns=table.names), *table.pieces()][-1:])
 
 
 class Head(NamedTuple):
@@ -318,7 +408,7 @@ class Head(NamedTuple):
 
 
 def read_head(file: TextFile, known: Collection[str], messages: Messages) -> Head:
-    """Find separator and header of a text table; `known` and `messages` as of `read_text`."""
+    """Find separator and header of a text table; see `TextTable` for `known` and `messages`."""
     path = file.path
     with file.open() as stream:
         lines = list(islice(filter(str.strip, stream), HEAD))
@@ -328,68 +418,6 @@ def read_head(file: TextFile, known: Collection[str], messages: Messages) -> Hea
     names, headed = _header(path, records, known, messages)
     check_cells(path, pd.DataFrame([names], columns=names), "the header")
     return Head(lines, separator, records, names, headed)
-
-
-@dataclass
-class _Table:
-    """How the lines of a file are read; `parse` sets `blanks` if it must.
-
-    Arguments:
-        file: the file.
-        separator: between fields.
-        names: names of the columns.
-        headed: whether the first line is a header.
-        letters: columns that stay text.
-        blanks: whether blanks after a separator belong to it.
-    """
-
-    file: TextFile
-    separator: str
-    names: list[str]
-    headed: bool
-    letters: set[str]
-    blanks: bool
-
-    def not_numeric(self, frame: pd.DataFrame) -> list[str]:
-        """Columns that were read as text although they may be numbers."""
-        texts = [name for name in self.names if name not in self.letters]
-        return [name for name in texts if not pd.api.types.is_numeric_dtype(frame[name])]
-
-    def parse(self, decimal: str) -> pd.DataFrame:
-        """Read the file with this decimal mark."""
-        try:
-            frame = self._read(decimal, self.blanks)
-        except pd.errors.ParserError:
-            if self.blanks:
-                raise
-            self.blanks = True  # a quote further down may follow blanks
-            frame = self._read(decimal, True)
-        texts = (frame[name].astype(str) for name in self.not_numeric(frame))
-        if self.blanks or not any(bool(cells.str.startswith(" ").any()) for cells in texts):
-            return frame
-        stripped = self._read(decimal, True)
-        for name in self.letters:
-            stripped[name] = frame[name]
-        return stripped
-
-    def _read(self, decimal: str, blanks: bool) -> pd.DataFrame:
-        absent = sorted(MISSING)
-        return pd.read_csv(
-            self.file.path,
-            sep=self.separator,
-            header=0 if self.headed else None,
-            names=self.names,
-            index_col=False,
-            encoding=self.file.encoding,
-            compression="gzip" if is_packed(self.file.path) else None,
-            decimal=decimal,
-            dtype=dict.fromkeys(self.letters, str),
-            keep_default_na=False,  # a label may be called NA
-            na_values={name: absent for name in self.names if name not in self.letters},
-            low_memory=False,
-            skipinitialspace=blanks,
-            **EXACT,
-        )
 
 
 def _header(path: Path, records: list[list[str]], known: Collection[str], messages: Messages) -> tuple[list[str], bool]:
@@ -421,8 +449,6 @@ def name_columns(path: Path, cells: list[str]) -> list[str]:
 
 # Convert the cells of table columns to numbers, categories and texts.
 
-_EXACT_INTEGERS = 2.0**53
-
 
 def categories_of(values: Any) -> tuple[str, ...]:
     """List the categories of a column: numbers in ascending order, then texts in alphabetical order.
@@ -447,7 +473,7 @@ def _natural(text: str) -> tuple[float, str]:
 
 
 def numbers_of(
-    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], fix: str, messages: Messages, first: int = 0
+    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], fix: str, messages: Messages
 ) -> NDArray[np.float64]:
     """Convert the columns of a table to numbers, (rows, columns).
 
@@ -459,66 +485,101 @@ def numbers_of(
         columns: their descriptions, in the same order.
         fix: what to do about a column of texts, for the error; {0} stands for its name.
         messages: takes notes about what was converted.
-        first: rows of the table before those of the frame, for messages.
     """
     converted: dict[str, Any] = {}
-    booleans: list[str] = []
     texts: dict[str, str] = {}
-    large: list[str] = []
-    for column, dtype in zip(columns, frame.dtypes, strict=True):
-        name, truths = column.name, pd.api.types.is_bool_dtype(dtype)
-        values: Any = frame[name]
+    facts = NumberFacts()
+    for column in columns:
+        name, values = column.name, frame[column.name]
         if column.categories is not None:
-            converted[name] = _codes(path, values, column)
+            codes, distinct = pd.factorize(values)
+            known = texts_of(pd.Series(distinct), strip=True).tolist()
+            positions = category_positions(path, known, column, pd.api.types.is_float_dtype(values.dtype))
+            converted[name] = np.append(positions, np.nan)[codes]  # -1 is a missing one
             continue
-        if not pd.api.types.is_numeric_dtype(dtype):
-            values, offender, truths = _from_texts(values, first)
-            if offender is not None:
-                texts[name] = offender
-                continue
-            converted[name] = values
-        if truths:
-            booleans.append(name)
-        elif not pd.api.types.is_float_dtype(dtype) and bool((np.abs(values) >= _EXACT_INTEGERS).any()):
-            large.append(name)
-    if texts:
-        one = json.dumps(next(iter(texts)), ensure_ascii=False)
-        listed = listing(f"{name!r} ({offender})" for name, offender in texts.items())
-        raise CurvaeError(f"{path.name} has text in column {listed}; {fix.format(one)}")
-    _report(booleans, large, messages)
+        numbers, offender, _ = facts.convert(name, values)
+        if offender is not None:
+            texts[name] = describe_cell(*offender)
+        elif not pd.api.types.is_numeric_dtype(values.dtype):
+            converted[name] = numbers
+    refuse_texts(path, texts, fix)
+    facts.report(messages, [column.name for column in columns])
     if converted:
-        frame = frame.copy(deep=False)
-        for name, values in converted.items():
-            frame[name] = values
+        frame = frame.assign(**converted)
     x = np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
     require_sums(x, columns, path.name)
     return x
 
 
-def _report(booleans: Sequence[str], large: Sequence[str], messages: Messages) -> None:
-    if booleans:
-        messages.note(f"true and false became 1 and 0: {quoted(booleans)}.")
-    if large:
-        messages.warn(
-            f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
-        )
+@dataclass
+class NumberFacts:
+    """What to say about columns that were converted to numbers.
+
+    Attributes:
+        booleans: columns that hold true and false.
+        large: columns of integers that lose digits as numbers.
+    """
+
+    booleans: list[str] = field(default_factory=list)
+    large: list[str] = field(default_factory=list)
+
+    def convert(self, name: str, values: Any) -> tuple[NDArray[np.float64], tuple[str, int] | None, bool]:
+        """Convert a column to numbers.
+
+        Returns:
+            The numbers; the first cell that is not a number, with its row; and whether all cells are true or false.
+        """
+        if pd.api.types.is_numeric_dtype(values.dtype):
+            numbers, offender = values.to_numpy(dtype=np.float64, na_value=np.nan), None
+            truths = pd.api.types.is_bool_dtype(values.dtype)
+        else:
+            numbers, offender, truths = _from_texts(values)
+        whole = not truths and not pd.api.types.is_float_dtype(values.dtype)
+        if whole and name not in self.large and bool((np.abs(numbers) >= 2.0**53).any()):
+            self.large.append(name)
+        if truths and name not in self.booleans:
+            self.booleans.append(name)
+        return numbers, offender, truths
+
+    def report(self, messages: Messages, names: Sequence[str]) -> None:
+        """Say what was converted of some columns."""
+        if booleans := [name for name in self.booleans if name in names]:
+            messages.note(f"true and false became 1 and 0: {quoted(booleans)}.")
+        if large := [name for name in self.large if name in names]:
+            messages.warn(
+                f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
+            )
 
 
-def _codes(path: Path, values: Any, column: Column) -> NDArray[np.float64]:
+def refuse_texts(path: Path, texts: Mapping[str, str], fix: str) -> None:
+    """Raise if there are columns of texts where numbers are needed, given with their first cells."""
+    if texts:
+        one = json.dumps(next(iter(texts)), ensure_ascii=False)
+        listed = listing(f"{name!r} ({cell})" for name, cell in texts.items())
+        raise CurvaeError(f"{path.name} has text in column {listed}; {fix.format(one)}")
+
+
+def category_positions(path: Path, texts: Sequence[str], column: Column, floats: bool) -> NDArray[np.float64]:
+    """Look up texts in the list of categories; NaN for a missing one.
+
+    Arguments:
+        path: the table, for messages.
+        texts: without blanks around them.
+        column: the categories.
+        floats: whether the texts stand for a column of numbers: whole ones have a point where others have digits.
+    """
     assert column.categories is not None
-    codes, distinct = pd.factorize(values)
-    texts = texts_of(pd.Series(distinct), strip=True).tolist()
     places = {category: float(place) for place, category in enumerate(column.categories)}
     # In a table of samples, texts that look like formulas are guarded.
     known = {guard(category): place for category, place in places.items()} | places
-    if pd.api.types.is_float_dtype(values.dtype):  # whole numbers have a point where others beside them have digits
+    if floats:
         known = {category.removesuffix(".0"): place for category, place in places.items()} | known
     if unseen := sorted({text for text in texts if text not in known} - MISSING):
         raise CurvaeError(
             f"column {column.name!r} of {path.name} holds categories that the model was not trained on: "
             f"{quoted(unseen)}; it knows {quoted(column.categories)}"
         )
-    return np.array([*(known.get(text, np.nan) for text in texts), np.nan])[codes]  # -1 is a missing one
+    return np.array([known.get(text, np.nan) for text in texts], np.float64)
 
 
 def is_text(values: Any) -> bool:
@@ -532,12 +593,29 @@ def is_text(values: Any) -> bool:
 
 
 def first_text(values: Any) -> str | None:
-    """The first cell of a column that is not a number, and its row; None if all are numbers or missing."""
+    """Return the first cell of a column that is not a number, and its row; None if all are numbers or missing."""
+    cell = find_text(values)
+    return None if cell is None else describe_cell(*cell)
+
+
+def find_text(values: Any) -> tuple[str, int] | None:
+    """Find the first cell of a column that is not a number; return it with its row, which is counted from 0."""
     return None if pd.api.types.is_numeric_dtype(values.dtype) else _from_texts(values)[1]
 
 
-def _from_texts(values: Any, first: int = 0) -> tuple[NDArray[np.float64], str | None, bool]:
-    """Convert texts to numbers; also return the first cell that is not a number, and whether all are true or false."""
+def describe_cell(cell: str, row: int, file: str = "") -> str:
+    """Describe a cell of a table by its text and its row, which is counted from 0, and the name of its file, if any.
+
+    Example:
+        >>> describe_cell("many", 4), describe_cell("many", 4, "1.parquet")
+        ("'many' in row 5", "'many' in row 5 of 1.parquet")
+    """
+    return f"{cell[:40]!r} in row {row + 1:,}" + (f" of {file}" if file else "")
+
+
+def _from_texts(values: Any) -> tuple[NDArray[np.float64], tuple[str, int] | None, bool]:
+    """Convert texts to numbers; also return the first cell that is not a number with its row, and whether all are true
+    or false."""
     texts = pd.Series(texts_of(values, strip=True), dtype=object)
     absent = texts.isin(list(MISSING)).to_numpy()
     lowered = texts.str.lower()
@@ -545,7 +623,7 @@ def _from_texts(values: Any, first: int = 0) -> tuple[NDArray[np.float64], str |
         return np.where(absent, np.nan, lowered == "true"), None, True
     if (wrong := ~(texts.str.fullmatch(NUMBER).to_numpy(bool) | absent)).any():
         row = int(np.argmax(wrong))
-        return np.empty(0), f"{texts[row][:40]!r} in row {first + row + 1}", False
+        return np.empty(0), (texts[row], row), False
     return np.where(absent, "nan", texts.to_numpy(np.str_)).astype(np.float64), None, False
 
 

@@ -1,8 +1,7 @@
 """Distributions on spaces of constant curvature, as `torch.distributions`."""
 
 from .divergence import kl_divergence, kl_quadrature
-from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
-from .product import ProductNormal
+from .normal import HyperbolicNormal, ProductNormal, RiemannianNormal, WrappedNormal
 from .pyro import to_pyro
 from .radius import HyperbolicRadius, SphericalUniform
 from .validation import ExpMap0Transform, NormalizeTransform

@@ -14,7 +14,7 @@ from ..geometry.checks import broadcast_shapes, holds
 from ..geometry.functions import asinhc, logsinhc
 from ..geometry.primitive import differentiated
 from . import radial
-from .normal import HyperbolicNormal, nodes_first
+from .normal import HyperbolicNormal, ProductNormal, nodes_first
 from .radius import HyperbolicRadius, SphericalUniform
 
 __all__ = ["kl_divergence", "kl_quadrature"]
@@ -68,6 +68,15 @@ def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
     return kl_quadrature(p, q)
 
 
+@register_kl(ProductNormal, ProductNormal)
+def _kl_product(p: ProductNormal, q: ProductNormal) -> Tensor:
+    if len(p.factors) != len(q.factors):
+        raise NotImplementedError(
+            f"KL of two products needs the same factors, got {len(p.factors)} and {len(q.factors)} of them"
+        )
+    return torch.stack([kl_divergence(a, b) for a, b in zip(p.factors, q.factors, strict=True)]).sum(0)
+
+
 def _kl_gaussian(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
     """Where the space is flat, or a line, both normals are Gaussian in the vector from loc to the point."""
     scale, other = _factor(p), _factor(q)
@@ -89,8 +98,8 @@ def _between(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
 def _factor(p: HyperbolicNormal) -> Tensor:
     """Cholesky factor of the covariance."""
     if p.scale_tril is not None:
-        return p._spread
-    return torch.diag_embed(p._spread.expand(*p._spread.shape[:-1], p.manifold.dim))
+        return p._deviations
+    return torch.diag_embed(p._deviations.expand(*p._deviations.shape[:-1], p.manifold.dim))
 
 
 def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
@@ -121,11 +130,11 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
     t, weights = (nodes_first(part, rank) for part in q.radius_nodes())
     half, angle_weights = (part.view(-1, *(rank + 1) * (1,)) for part in _angles(d, c.device))
     # In one dimension the scale may be given as a matrix.
-    sigma, other = (x._spread[..., 0] if x.scale_tril is None else x._spread[..., 0, 0] for x in (q, p))
+    sigma, other = (x._deviations[..., 0] if x.scale_tril is None else x._deviations[..., 0, 0] for x in (q, p))
     square = _third_side_squared(sigma * t, h.dist0(_between(q, p), c), half, c)
     log_p = p.log_density(square / other**2, square)
     cross = -(weights * (angle_weights * log_p).sum(0)).sum(0)
-    return _result(cross - q._entropy(), q, p, q._dtype, p._dtype)
+    return _result(cross - q.raw_entropy(), q, p, q._dtype, p._dtype)
 
 
 def _angles(dim: int, device: torch.device) -> tuple[Tensor, Tensor]:

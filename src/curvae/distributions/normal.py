@@ -1,4 +1,5 @@
-"""Wrapped and Riemannian normal distributions, and what it takes to add another: one core, a radius each.
+"""Wrapped and Riemannian normal distributions, products of them, and what it takes to add another: one core, a radius
+each.
 
 A draw is noise → w → v → point: standard normal noise is bent into w (which sets the distribution of the radius),
 stretched into the frame vector v (by the scale), and carried from the centre by the exponential map. Its log-density
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -23,6 +25,7 @@ from . import radial
 from .table import stretch
 from .validation import (
     Inside,
+    InsideProduct,
     Shape,
     Validated,
     check_manifold,
@@ -31,7 +34,7 @@ from .validation import (
     parameter,
 )
 
-__all__ = ["HyperbolicNormal", "RiemannianNormal", "WrappedNormal", "nodes_first"]
+__all__ = ["HyperbolicNormal", "ProductNormal", "RiemannianNormal", "WrappedNormal", "nodes_first"]
 
 
 class HyperbolicNormal(Validated):
@@ -72,18 +75,18 @@ class HyperbolicNormal(Validated):
         self.loc, self.manifold = loc, manifold
         # An instance is given one of the two ways to say a covariance, and knows its manifold.
         if self.scale_tril is not None:
-            spread, given, event_dims = self.scale_tril, "scale_tril", 2
+            deviations, given, event_dims = self.scale_tril, "scale_tril", 2
         else:
             widths = (1, manifold.dim) if self.allows_diagonal else (1,)
-            spread = self.scale = _isotropic_or_diagonal(scale, loc, widths)
+            deviations = self.scale = _isotropic_or_diagonal(scale, loc, widths)
             given, event_dims = "scale", 1
         self.__dict__["arg_constraints"] = {"loc": self.support, given: type(self).arg_constraints[given]}
         # Widened once, so that gradients through their many uses are summed in float64.
-        self._loc, self._spread = loc.double(), spread.double()
-        batch_shape = batch_shape_of(loc=(loc, 1), **{given: (spread, event_dims)})
+        self._loc, self._deviations = loc.double(), deviations.double()
+        batch_shape = batch_shape_of(loc=(loc, 1), **{given: (deviations, event_dims)})
         if isinstance(manifold.c, Tensor) and manifold.c.dim():
             batch_shape = check_batch(manifold.c, ("loc", "scale"), [batch_shape])
-        self._dtype = torch.promote_types(loc.dtype, spread.dtype)
+        self._dtype = torch.promote_types(loc.dtype, deviations.dtype)
         super().__init__(batch_shape, loc.shape[-1:], validate_args)
         if self._validate_args:
             self._check_arguments()
@@ -104,7 +107,8 @@ class HyperbolicNormal(Validated):
 
     @classmethod
     def centred(cls, scale: Tensor | float, manifold: Manifold) -> Self:
-        """The distribution around the origin, such as a prior: `scale` is a number or a tensor of the batch shape."""
+        """Return the distribution around the origin, such as a prior: `scale` is a number or a tensor of the batch
+        shape."""
         scale = torch.as_tensor(scale)
         new = cls(scale.new_zeros(*scale.shape, manifold.dim), scale.unsqueeze(-1), manifold, validate_args=False)
         new._centred = True
@@ -133,10 +137,10 @@ class HyperbolicNormal(Validated):
         the mean of f(t)."""
         raise NotImplementedError(f"{type(self).__name__} has no radius_nodes, from which mean values are computed")
 
-    def _entropy(self) -> Tensor:
+    def raw_entropy(self) -> Tensor:
         """Return the entropy in float64, not expanded to the batch shape."""
         t, weights = (nodes_first(part, len(self.batch_shape)) for part in self.radius_nodes())
-        return -(weights * self.log_density(t * t, (self._spread[..., 0] * t) ** 2)).sum(0)
+        return -(weights * self.log_density(t * t, (self._deviations[..., 0] * t) ** 2)).sum(0)
 
     # --- what a subclass may use -----------------------------------------------------------------------------------
 
@@ -153,8 +157,8 @@ class HyperbolicNormal(Validated):
     def log_det(self) -> Tensor:
         """Return the logarithm of the determinant of the scale, d·log σ if it is isotropic; float64."""
         if self.scale_tril is not None:
-            return self._spread.diagonal(0, -2, -1).log().sum(-1)
-        log_scale = self._spread.log()
+            return self._deviations.diagonal(0, -2, -1).log().sum(-1)
+        log_scale = self._deviations.log()
         return log_scale.sum(-1) if log_scale.shape[-1] == self.manifold.dim else self.manifold.dim * log_scale[..., 0]
 
     # --- torch.distributions ----------------------------------------------------------------------------------------
@@ -177,7 +181,7 @@ class HyperbolicNormal(Validated):
 
     def entropy(self) -> Tensor:
         """Differential entropy with respect to the Riemannian measure."""
-        return self._entropy().expand(self.batch_shape).to(self._dtype)
+        return self.raw_entropy().expand(self.batch_shape).to(self._dtype)
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
         new = self._expanded(batch_shape, _instance)
@@ -189,14 +193,14 @@ class HyperbolicNormal(Validated):
         return new
 
     def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
-        """Standard normal noise for draws of the given shape."""
+        """Return standard normal noise for draws of the given shape."""
         return torch.randn(self._extended_shape(sample_shape), dtype=self._dtype, device=self.loc.device)
 
     def _draw(self, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         check_noise(noise, self.batch_shape, self.manifold.dim)
         w = self.bend(noise.double(), exact=noise.dtype == torch.float64)
         # v = L·w for the Cholesky factor L of the covariance
-        v = self._spread * w if self.scale_tril is None else (self._spread @ w.unsqueeze(-1)).squeeze(-1)
+        v = self._deviations * w if self.scale_tril is None else (self._deviations @ w.unsqueeze(-1)).squeeze(-1)
         coordinates = self.manifold._coordinates
         if self._centred:
             z = coordinates.point(h.expmap0(v, self.c))
@@ -213,7 +217,7 @@ class HyperbolicNormal(Validated):
         return coordinates.round(z, self._dtype), w, v
 
     def transform(self, noise: Tensor) -> Tensor:
-        """The draw made from standard normal `noise` of shape (…, d): a pure function.
+        """Return the draw made from standard normal `noise` of shape (…, d): a pure function.
 
         Float64 noise gives a draw exact to double precision; float32 noise one exact to single precision, faster.
         """
@@ -223,7 +227,8 @@ class HyperbolicNormal(Validated):
         return self.transform(self.noise(sample_shape))
 
     def rsample_and_log_prob(self, sample_shape: Shape = torch.Size()) -> tuple[Tensor, Tensor]:
-        """A draw and its log-density, computed from the draw's own displacement: exact however far the draw lies."""
+        """Return a draw and its log-density, computed from the draw's own displacement: exact however far the draw
+        lies."""
         return self.transform_and_log_prob(self.noise(sample_shape))
 
     def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -238,9 +243,9 @@ class HyperbolicNormal(Validated):
         S = coordinates.space_part(value) if self._centred else coordinates.displacement(self._loc, value)
         v = h.logmap0(S, self.c)
         if self.scale_tril is None:
-            w = v / self._spread
+            w = v / self._deviations
         else:
-            w = torch.linalg.solve_triangular(self._spread, v.unsqueeze(-1), upper=False).squeeze(-1)
+            w = torch.linalg.solve_triangular(self._deviations, v.unsqueeze(-1), upper=False).squeeze(-1)
         return self.log_density(h.dot(w, w), h.dot(v, v)).to(self._dtype)
 
 
@@ -325,15 +330,15 @@ class WrappedNormal(HyperbolicNormal):
         return -ww / 2 - self.log_det() - (d / 2 * math.log(2 * math.pi) + (d - 1) * logsinhc(self.c * vv))
 
     def radius_nodes(self) -> tuple[Tensor, Tensor]:
-        return radial.bulk(self._spread.new_zeros(()), self.manifold.dim)
+        return radial.bulk(self._deviations.new_zeros(()), self.manifold.dim)
 
-    def _entropy(self) -> Tensor:
-        """For any covariance: that of the Gaussian, and the mean logarithm of the change of volume."""
+    def raw_entropy(self) -> Tensor:
+        """Add the entropy of the Gaussian and the mean logarithm of the change of volume, for any covariance."""
         d = self.manifold.dim
         if self.scale_tril is not None:
-            variances = torch.linalg.svdvals(self._spread) ** 2
+            variances = torch.linalg.svdvals(self._deviations) ** 2
         else:
-            variances = (self._spread**2).expand(*self.scale.shape[:-1], d)
+            variances = (self._deviations**2).expand(*self.scale.shape[:-1], d)
         value = d / 2 * math.log(2 * math.pi * math.e) + self.log_det()
         return value + (d - 1) * _mean_logsinhc(variances, self.c)
 
@@ -382,7 +387,7 @@ class RiemannianNormal(HyperbolicNormal):
 
     @property
     def _q(self) -> Tensor:
-        return self.c * self._spread[..., 0] ** 2
+        return self.c * self._deviations[..., 0] ** 2
 
     def bend(self, noise: Tensor, exact: bool) -> Tensor:
         return noise * stretch(h.dot(noise, noise), self._q, self.manifold.dim, exact).unsqueeze(-1)
@@ -393,3 +398,88 @@ class RiemannianNormal(HyperbolicNormal):
 
     def radius_nodes(self) -> tuple[Tensor, Tensor]:
         return radial.bulk(self._q, self.manifold.dim)
+
+
+class ProductNormal(Validated):
+    """Independent normals on the factors of a product of spaces; a point is the factors' coordinates in one row.
+
+    Arguments:
+        factors: a normal for each factor, of one batch shape.
+
+    Example:
+        >>> from curvae import Euclidean, Lorentz
+        >>> from curvae.distributions import WrappedNormal
+        >>> q = ProductNormal([WrappedNormal(torch.zeros(2), 0.5, Lorentz(2)), WrappedNormal(torch.zeros(3), 1.0, Euclidean(3))])
+        >>> q.rsample((7,)).shape, q.log_prob(torch.zeros(5)).shape
+        (torch.Size([7, 5]), torch.Size([]))
+    """  # noqa: E501 - an example is one line
+
+    has_rsample = True
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+
+    def __init__(self, factors: Sequence[Validated]) -> None:
+        if not isinstance(factors, Sequence) or not all(isinstance(factor, Validated) for factor in factors):
+            kinds = [type(one).__name__ for one in factors] if isinstance(factors, Sequence) else type(factors).__name__
+            raise TypeError(f"factors must be a list of normal distributions, got {kinds}")
+        if len({factor.batch_shape for factor in factors}) != 1:
+            shapes = ", ".join(str(tuple(factor.batch_shape)) for factor in factors)
+            raise ValueError(f"factors must have one batch shape, got {shapes or 'no factor'}")
+        self.factors: tuple[Any, ...] = tuple(factors)
+        self._widths = [factor.event_shape[0] for factor in factors]
+        self._noise_widths = [factor.noise_dim for factor in factors]
+        super().__init__(factors[0].batch_shape, torch.Size([sum(self._widths)]), validate_args=False)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        return InsideProduct([factor.support for factor in self.factors], self._widths)
+
+    @property
+    def loc(self) -> Tensor:
+        """The centres of the factors."""
+        return torch.cat([factor.mean for factor in self.factors], -1)
+
+    mean = mode = loc
+
+    @property
+    def noise_dim(self) -> int:
+        return sum(self._noise_widths)
+
+    def entropy(self) -> Tensor:
+        return torch.stack([factor.entropy() for factor in self.factors]).sum(0)
+
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> ProductNormal:
+        new = self._expanded(batch_shape, _instance)
+        new.factors = tuple(factor.expand(batch_shape) for factor in self.factors)
+        return new
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-density with respect to the product of the Riemannian measures."""
+        value = real("value", value)
+        if value.shape[-1:] != self.event_shape:
+            raise ValueError(f"value must have shape (…, {self.event_shape[0]}), got {tuple(value.shape)}")
+        parts = zip(self.factors, value.split(self._widths, -1), strict=True)
+        return torch.stack([factor.log_prob(part) for factor, part in parts]).sum(0)
+
+    def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
+        """Return standard normal noise for draws of the given shape."""
+        return torch.cat([factor.noise(sample_shape) for factor in self.factors], -1)
+
+    def transform(self, noise: Tensor) -> Tensor:
+        """Return the draw made from standard normal `noise` of shape (…, d): a pure function."""
+        check_noise(noise, self.batch_shape, self.noise_dim)
+        parts = zip(self.factors, noise.split(self._noise_widths, -1), strict=True)
+        return torch.cat([factor.transform(part) for factor, part in parts], -1)
+
+    def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """`transform` together with the log-density of the draw."""
+        check_noise(noise, self.batch_shape, self.noise_dim)
+        parts = zip(self.factors, noise.split(self._noise_widths, -1), strict=True)
+        draws, densities = zip(*(factor.transform_and_log_prob(part) for factor, part in parts), strict=True)
+        return torch.cat(draws, -1), torch.stack(densities).sum(0)
+
+    def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
+        return self.transform(self.noise(sample_shape))
+
+    def rsample_and_log_prob(self, sample_shape: Shape = torch.Size()) -> tuple[Tensor, Tensor]:
+        """Return a draw and its log-density."""
+        return self.transform_and_log_prob(self.noise(sample_shape))

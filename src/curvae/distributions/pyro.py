@@ -13,7 +13,7 @@ D = TypeVar("D", bound=Distribution)
 
 
 def to_pyro(distribution: D) -> D:
-    """The same distribution with the methods that Pyro needs of a sample site; needs `curvae[pyro]`.
+    """Return the same distribution with the methods that Pyro needs of a sample site; needs `curvae[pyro]`.
 
     The result is still an instance of its own class, and now one of Pyro's `TorchDistributionMixin` too. Autoguides and
     NUTS reach its support through `torch.distributions.biject_to`; see `ExpMap0Transform`.

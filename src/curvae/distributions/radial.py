@@ -288,7 +288,7 @@ def _guess(lower_tail: Tensor, upper_tail: Tensor, q: Tensor, dim: int) -> Tenso
 def quantile(
     lower_tail: Tensor, upper_tail: Tensor, q: Tensor, dim: int, start: Tensor | None = None, steps: int = 12
 ) -> Tensor:
-    """The t with F(t) = exp(lower_tail) = 1 − exp(upper_tail) (float64).
+    """Return the t with F(t) = exp(lower_tail) = 1 − exp(upper_tail) (float64).
 
     Differentiable once in both tails and q, which broadcast. `start` is a first guess, from which `steps` Newton steps
     are taken.

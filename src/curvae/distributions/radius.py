@@ -67,7 +67,7 @@ class HyperbolicRadius(Validated):
         return self._wide_c * self._sigma**2
 
     def transform(self, noise: Tensor) -> Tensor:
-        """The radius of the draw made from standard normal `noise` of shape (…, dim)."""
+        """Return the radius of the draw made from standard normal `noise` of shape (…, dim)."""
         check_noise(noise, self.batch_shape, self.dim)
         square = noise.double().square().sum(-1)
         kappa = stretch(square, self._q, self.dim, exact=self.scale.dtype == torch.float64)
@@ -92,7 +92,7 @@ class HyperbolicRadius(Validated):
         return torch.where(value <= 0, 0.0, radial.log_cdfs(t, self._q, self.dim)[0].exp()).to(self.scale.dtype)
 
     def icdf(self, value: Tensor) -> Tensor:
-        """The quantile of probability `value`."""
+        """Return the quantile of probability `value`."""
         value = real("value", value)
         if self._validate_args and not holds(valid := (value >= 0) & (value <= 1)):
             raise ValueError(f"value must be a probability, between 0 and 1{got(value, valid)}")
@@ -159,7 +159,7 @@ class SphericalUniform(Validated):
         return self._expanded(batch_shape, _instance)
 
     def transform(self, noise: Tensor) -> Tensor:
-        """The direction of standard normal `noise` of shape (…, dim)."""
+        """Return the direction of standard normal `noise` of shape (…, dim)."""
         check_noise(noise, self.batch_shape, self.dim)
         return noise / noise.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(noise.dtype).tiny)
 

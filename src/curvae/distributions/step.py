@@ -29,15 +29,15 @@ def _composed(
     noise: Tensor,
     c: Tensor,
     prior_scale: Tensor,
-    law: type[HyperbolicNormal],
+    distribution: type[HyperbolicNormal],
     dtype: torch.dtype = torch.float64,
     room: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """`draw_and_divergence` of any distribution, by its own methods, with gradients in everything."""
     manifold = Lorentz._unchecked(u.shape[-1], c)
-    q = law(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
+    q = distribution(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
     z, log_q = q.transform_and_log_prob(noise)
-    kl = log_q - law.centred(prior_scale, manifold).log_prob(z)
+    kl = log_q - distribution.centred(prior_scale, manifold).log_prob(z)
     return h.saturate(z, c, dtype, room), kl
 
 
@@ -61,12 +61,19 @@ class _Step(Primitive):
 
     @staticmethod
     def forward(
-        u: Tensor, scale: Tensor, noise: Tensor, c: Tensor, prior_scale: Tensor, law: Any, dtype: Any, room: float
+        u: Tensor,
+        scale: Tensor,
+        noise: Tensor,
+        c: Tensor,
+        prior_scale: Tensor,
+        distribution: Any,
+        dtype: Any,
+        room: float,
     ) -> Any:
         d = u.shape[-1]
         sigma, w = scale[..., 0], noise.double()
         bent = log_measure = by_q = rise = prior_rise = None
-        if _FUSED[law] and d > 1:
+        if _FUSED[distribution] and d > 1:
             q, prior_q = c * sigma * sigma, c * prior_scale * prior_scale
             kappa, by_q, log_measure, rise, prior_rise = lookup(h.dot(w, w), q, prior_q, d)  # ∂w/∂q = w·by_q
             bent = w = w * kappa.unsqueeze(-1)
@@ -93,7 +100,7 @@ class _Step(Primitive):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *tensors, ctx.law, ctx.dtype, ctx.room = inputs
+        *tensors, ctx.distribution, ctx.dtype, ctx.room = inputs
         kept = [t for t in output[2:] if t is not None]
         ctx.mark_non_differentiable(*kept)
         ctx.save_for_backward(*tensors, *output)
@@ -103,7 +110,7 @@ class _Step(Primitive):
         inputs = ctx.saved_tensors[:5]
         u, scale, noise, c, prior_scale = inputs
         if torch.is_grad_enabled() or ctx.needs_input_grad[2]:
-            function = partial(_composed, law=ctx.law, dtype=ctx.dtype, room=ctx.room)
+            function = partial(_composed, distribution=ctx.distribution, dtype=ctx.dtype, room=ctx.room)
             return *torch.func.vjp(function, *inputs)[1]((grad_z, grad_kl)), None, None, None
         kept = ctx.saved_tensors[7:]
         z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise, prior_rise = kept
@@ -169,11 +176,11 @@ def draw_and_divergence(
     noise: Tensor,
     c: Tensor,
     prior_scale: Tensor,
-    law: type[HyperbolicNormal],
+    distribution: type[HyperbolicNormal],
     dtype: torch.dtype = torch.float64,
     room: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """A draw z, as a space part S, of a distribution around exp_0(u), and log q(z) − log p(z).
+    """Return a draw z, as a space part S, of a distribution around exp_0(u), and log q(z) − log p(z).
 
     p is the distribution of the same class around the origin. Arguments are float64, except that float32 noise allows
     what is exact to single precision.
@@ -184,11 +191,11 @@ def draw_and_divergence(
         noise: standard normal, shape (k, …, d).
         c: curvature, a tensor.
         prior_scale: standard deviation of the prior, a tensor.
-        law: the class of both distributions.
+        distribution: the class of both distributions.
         dtype, room: z is saturated to them, as in `hyperboloid.saturate`.
     """
-    tabulated, exact = _FUSED.get(law), noise.dtype == torch.float64
+    tabulated, exact = _FUSED.get(distribution), noise.dtype == torch.float64
     if scale.shape[-1] > 1 or tabulated is None or (tabulated and exact):
-        return _composed(u, scale, noise, c, prior_scale, law, dtype, room)
-    z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, law, dtype, room)
+        return _composed(u, scale, noise, c, prior_scale, distribution, dtype, room)
+    z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, distribution, dtype, room)
     return z, kl

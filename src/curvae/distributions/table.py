@@ -59,10 +59,10 @@ class _Table:
         return cls(*_fields(dim, device))
 
     def locate(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """The cell of y(q) and the powers of the place within it, along a new last axis."""
+        """Return the cell of y(q) and the powers of the place within it, along a new last axis."""
         shifted = q.clamp(max=self.last) + self.near
         y = (torch.add(shifted.sqrt(), shifted.log(), alpha=self.bend) - self.origin) / self.step
-        cell = _index(y, self.lines.shape[0])
+        cell = y.long().clamp(0, self.lines.shape[0] - 1)  # NaN is in some cell too, where its value is NaN
         place = y - cell
         powers = [torch.ones_like(place), place]
         while len(powers) < _STENCIL:
@@ -84,11 +84,6 @@ class _Table:
         grown = torch.add((over - 1.0) * (n * n / 2 * self.last), over.log(), alpha=-n / 2)
         grows = (1.0 - 1.0 / over) * (n / 2 / self.last)
         return torch.add(grown, linear, alpha=self.dim), torch.add(grows, rise, alpha=self.dim)
-
-
-def _index(place: Tensor, count: int) -> Tensor:
-    """Return the cell of a place; NaN is in some cell too, where its value is NaN."""
-    return place.long().clamp(0, count - 1)
 
 
 _TABLES: dict[tuple[int, torch.device], tuple[Any, ...]] = {}
@@ -218,7 +213,7 @@ class _Lookup:
         self.a = self.x.log().clamp(max=table.top) + linear
         self.density = columns / (linear + (table.top - _LINEAR))
         place = ((self.a - _LINEAR) * self.density).clamp(0.0, columns)
-        self.column = _index(place, columns)
+        self.column = place.long().clamp(0, columns - 1)
         self.place = place - self.column
 
     def within(self) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,19 @@ import pandas as pd
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 
-from ..data import Column, Schema
-from ..data.columns import RawData
-from ..data.dataset import NumberColumns, feature_names, masked_as_nan, source_columns
+from ..data import Column, Dataset, Schema
+from ..data.columns import FrameTable, RawData
+from ..data.dataset import NumberColumns, feature_names, source_columns
 from ..data.files import Messages, quoted
-from ..data.tables import code_covariates, exposure_of, fit_covariates, require_column
+from ..data.statistics import masked_as_nan
+from ..data.tables import code_covariates, fit_covariates, read_exposure, require_column
 from ..data.text_tables import categories_of, is_text, name_columns, numbers_of, texts_of
 from ..errors import CurvaeError
 
-__all__ = ["read_rows", "restore_columns", "restore_dtypes"]
+__all__ = ["read_dataset", "read_rows", "restore_columns", "restore_dtypes"]
 
 _SOURCE = Path("X")  # the name of the rows in messages
-_NOT_NUMBERS = "use categorical=[{0}] or covariates=[{0}], or leave it out"
+_NOT_NUMBERS = "use `categorical=[{0}]` or `covariates=[{0}]`, or leave it out"
 
 
 def read_rows(estimator: Any, X: Any, schema: Schema | None) -> RawData:
@@ -41,30 +43,31 @@ def read_rows(estimator: Any, X: Any, schema: Schema | None) -> RawData:
     if schema is not None and estimator._from_table and isinstance(X, pd.DataFrame):
         labels = {str(label): label for label in X.columns}
         if schema.exposure in labels:
-            exposure = exposure_of(_SOURCE, X, labels[schema.exposure], messages)
+            exposure = read_exposure(FrameTable(_SOURCE, X), labels[schema.exposure], messages)
         known = [*schema.column_names, *(column.name for column in schema.covariates)]
         X = X[[labels[name] for name in known if name in labels]]
-    features, told = _take_apart(X, estimator.covariates, None if schema is None else len(schema.columns))
+    features, context = _take_apart(X, estimator.covariates, None if schema is None else len(schema.columns))
     listed = _listed(X, estimator.categorical) if schema is None else []
-    table = _is_table(features) or bool(listed) or (schema is not None and schema.categorical)
+    sparse_columns = any(isinstance(dtype, pd.SparseDtype) for dtype in getattr(features, "dtypes", ()))
+    frame_given = isinstance(features, pd.DataFrame) and not sparse_columns
+    table = frame_given or bool(listed) or (schema is not None and schema.categorical)
     columns: Sequence[Column]
     if table:
-        frame = _as_frame(features, told, estimator.covariates)
+        frame = _as_frame(features, context, estimator.covariates)
         x, columns = _read_table(estimator, frame, listed, schema, messages)
     else:
         x, columns = _read_matrix(estimator, features, schema)
-    if schema is None:
-        estimator._dtypes = _dtypes(frame, columns) if table else {}
     covariates = () if schema is None else schema.covariates
-    if schema is None and told is not None:
-        covariates = fit_covariates(_SOURCE, told, told.columns, [str(label) for label in listed], messages)
+    measured = None if context is None else FrameTable(_SOURCE, context)
+    if schema is None and measured is not None:
+        covariates = fit_covariates(measured, measured.names, [str(label) for label in listed], messages)
     image = estimator.network == "conv" or estimator.image_shape is not None
     return RawData(
         "X",
         "images" if image else "table" if table else "matrix",
         x,
         columns,
-        context=None if told is None else code_covariates(_SOURCE, told, covariates),
+        context=None if measured is None else code_covariates(measured, covariates),
         covariates=covariates,
         exposure=exposure,
         messages=messages,
@@ -72,20 +75,45 @@ def read_rows(estimator: Any, X: Any, schema: Schema | None) -> RawData:
     )
 
 
-def _is_table(X: Any) -> bool:
-    """Whether X is a data frame; one of sparse columns is a matrix."""
-    return isinstance(X, pd.DataFrame) and not any(isinstance(dtype, pd.SparseDtype) for dtype in X.dtypes)
+def read_dataset(estimator: Any, data: Dataset, schema: Schema | None) -> Dataset:
+    """Check the rows of a data set, which was read with the settings that it has.
+
+    Without a schema, sets `n_features_in_`, `feature_names_in_` and `_dtypes`.
+
+    Arguments:
+        estimator: its parameters must say the same about the columns.
+        data: the rows.
+        schema: schema of the rows that the estimator was fitted to, or None to take that of the data.
+    """
+    if schema is not None:
+        if data.x.shape[1] != len(schema.names):
+            raise CurvaeError(f"X has {data.x.shape[1]:,} features, and the model was fitted to {len(schema.names):,}")
+        return data
+    if (estimator.missing == "model") != data.missing:
+        given = '`missing="model"`' if data.missing else 'another value than `missing="model"`'
+        raise CurvaeError(f"X was read with {given}, and the estimator has {estimator.missing!r}; give both the same")
+    schema = data.schema or Schema("matrix", NumberColumns(data.names), data.shape)
+    names, asked = [column.name for column in schema.covariates], list(estimator.covariates or ())
+    if names != asked:
+        raise CurvaeError(f"`covariates` is {asked} of the estimator and {names} of X; give both the same")
+    if schema.exposure is not None:
+        raise CurvaeError("an estimator knows no `exposure=…`; read X without, or train with curvae.training.fit")
+    vars(estimator).pop("feature_names_in_", None)
+    estimator.n_features_in_, estimator._dtypes = len(schema.columns), restore_dtypes(schema, {})
+    if schema.kind == "table":
+        estimator.feature_names_in_ = np.array(schema.column_names, dtype=object)
+    return replace(data, schema=schema)
 
 
-def _as_frame(features: Any, told: pd.DataFrame | None, covariates: Sequence[Any] | None) -> pd.DataFrame:
+def _as_frame(features: Any, context: pd.DataFrame | None, covariates: Sequence[Any] | None) -> pd.DataFrame:
     """Convert a matrix with categories to a frame, whose columns are called by their positions in X."""
     if isinstance(features, pd.DataFrame):
         return features.infer_objects()
     matrix: Any = features.toarray() if sparse.issparse(features) else np.asarray(features)
     frame = pd.DataFrame(matrix).infer_objects()
-    if told is None:
+    if context is None:
         return frame
-    width = frame.shape[1] + told.shape[1]
+    width = frame.shape[1] + context.shape[1]
     taken = {range(width)[place] for place in covariates or ()}
     return frame.set_axis([place for place in range(width) if place not in taken], axis=1)
 
@@ -95,7 +123,7 @@ def _listed(X: Any, categorical: Any) -> list[Any]:
     if categorical is None or isinstance(categorical, str):
         return []
     if not isinstance(categorical, Iterable):
-        raise CurvaeError(f'categorical must be "auto", None or a list of columns, got {categorical!r}')
+        raise CurvaeError(f'`categorical` must be "auto", None or a list of columns, got {categorical!r}')
     labels = X.columns.tolist() if isinstance(X, pd.DataFrame) else range(np.shape(X)[1])
     names = [str(label) for label in labels]
     found = []
@@ -123,6 +151,11 @@ def _read_table(
         columns = tuple(
             _column(frame[name], asked, estimator.categorical) for name, asked in zip(frame, chosen, strict=True)
         )
+        estimator._dtypes = {
+            column.name: dtype
+            for column, dtype in zip(columns, frame.dtypes, strict=True)
+            if column.categories is not None or pd.api.types.is_bool_dtype(dtype)
+        }
     else:
         columns = tuple(schema.columns)
         frame = frame.set_axis(list(schema.column_names), axis=1)
@@ -141,7 +174,7 @@ def _column(values: Any, asked: bool, categorical: Any) -> Column:
     if not asked and not isinstance(values.dtype, pd.CategoricalDtype) and len(categories) == len(values) > 2:
         raise CurvaeError(
             f"column {name!r} has a different text in every row, as names do; leave it out, or list it in "
-            "categorical=[…] if it is a feature"
+            "`categorical=[…]` if it is a feature"
         )
     return Column(name, categories)
 
@@ -163,18 +196,14 @@ def _read_matrix(estimator: Any, X: Any, schema: Schema | None) -> tuple[Any, Se
             raise
         text = str(error).partition(": ")[2]
         raise CurvaeError(
-            f"X is an array with text in it, {text}; give a data frame, or list the columns of text in categorical=[…]"
+            f"X is an array with text in it, {text}; give a data frame, or list the columns of text in "
+            "`categorical=[…]`"
         ) from None
     if schema is not None:
         return x, schema.columns
+    estimator._dtypes = {}
     names = getattr(estimator, "feature_names_in_", None)
     return x, NumberColumns(feature_names(x.shape[1]) if names is None else names.tolist())
-
-
-def _dtypes(frame: pd.DataFrame, columns: Iterable[Column]) -> dict[str, Any]:
-    """Types of the columns of categories and booleans, to which `restore_columns` leads back."""
-    typed = zip(columns, frame.dtypes, strict=True)
-    return {c.name: dtype for c, dtype in typed if c.categories is not None or pd.api.types.is_bool_dtype(dtype)}
 
 
 def restore_dtypes(schema: Schema, stored: Mapping[str, str]) -> dict[str, Any]:
@@ -208,18 +237,14 @@ def restore_columns(
     """
     found = source_columns(x, columns)
     for name, dtype in dtypes.items():
-        found[name] = _restored(pd.Series(found[name]), dtype)
+        values: Any = pd.Series(found[name])
+        if isinstance(dtype, pd.CategoricalDtype):
+            texts = pd.Index(texts_of(pd.Series(dtype.categories), strip=True))
+            values = pd.Categorical.from_codes(texts.get_indexer(values), dtype=dtype)
+        elif pd.api.types.is_bool_dtype(dtype):
+            values = values >= 0.5 if pd.api.types.is_numeric_dtype(values) else values == "True"
+        found[name] = values.astype(dtype)
     return pd.DataFrame(found).set_axis(labels, axis=1).set_axis(range(len(x)) if index is None else index)
-
-
-def _restored(values: Any, dtype: Any) -> Any:
-    """Convert texts of categories, or numbers between 0 and 1, to a type of pandas."""
-    if isinstance(dtype, pd.CategoricalDtype):
-        texts = pd.Index(texts_of(pd.Series(dtype.categories), strip=True))
-        return pd.Categorical.from_codes(texts.get_indexer(values), dtype=dtype)
-    if pd.api.types.is_bool_dtype(dtype):
-        values = values >= 0.5 if pd.api.types.is_numeric_dtype(values) else values == "True"
-    return values.astype(dtype)
 
 
 def _take_apart(
@@ -235,7 +260,7 @@ def _take_apart(
     if covariates is None or len(covariates) == 0:
         return X, None
     if isinstance(covariates, str):
-        raise CurvaeError(f"covariates is the text {covariates!r}; give a list of columns")
+        raise CurvaeError(f"`covariates` is the text {covariates!r}; give a list of columns")
     if hasattr(X, "iloc"):
         lacking = [name for name in covariates if name not in X.columns]
         if lacking and features is None:
@@ -243,7 +268,7 @@ def _take_apart(
         rest = X.drop(columns=[name for name in covariates if name not in lacking])
         return rest, None if lacking else X[list(covariates)].rename(columns=str)
     if any(isinstance(place, str) for place in covariates):
-        raise CurvaeError("covariates are names, but the columns of X have none; give their places, or a data frame")
+        raise CurvaeError("`covariates` are names, but the columns of X have none; give their places, or a data frame")
     matrix: Any = sparse.csr_array(X) if sparse.issparse(X) else np.asarray(X)
     if matrix.ndim != 2 or matrix.shape[1] == features:
         return X, None
@@ -251,7 +276,7 @@ def _take_apart(
     if outside := [place for place in covariates if not -width <= place < width]:
         raise CurvaeError(f"X has no column {outside[0]}; it has {width}, and the first is 0")
     places = [int(place) % width for place in covariates]
-    told = matrix[:, places]
-    told = told.toarray() if sparse.issparse(told) else told
-    frame = pd.DataFrame({str(name): told[:, j] for j, name in enumerate(covariates)}).infer_objects()
+    context = matrix[:, places]
+    context = context.toarray() if sparse.issparse(context) else context
+    frame = pd.DataFrame({str(name): context[:, j] for j, name in enumerate(covariates)}).infer_objects()
     return matrix[:, [j for j in range(width) if j not in set(places)]], frame

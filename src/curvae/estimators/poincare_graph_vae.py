@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,19 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
-from ..maps.charts import Chart
 from ..maps.embedding import Embedding
 from ..settings import DistributionKind, EdgeKind, EncoderKind, PopularityKind
-from ..training.config import choose_device
+from ..training.config import choose_device, require_count
 from ..training.evaluate import map_health
 from ..training.graph_evaluate import embed_graph, judge_split, missing_links
 from ..training.graph_fitting import fit_graph, fit_graphs
 from ..training.graph_problem import FittedGraph
-from .base import Array, MapEstimator, Output, nearest, plain, require
+from .base import Array, MapEstimator, nearest, plain
 
 __all__ = ["PoincareGraphVAE"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PoincareGraphVAE(MapEstimator):
     """A variational auto-encoder of a graph with a hyperbolic latent space: a place for every node.
 
@@ -72,46 +72,17 @@ class PoincareGraphVAE(MapEstimator):
     """
 
     _kind = FittedGraph
-    _extra = ("output",)
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        curvature: float | Literal["learn"] = 1.0,
-        space: str | None = None,
-        posterior: DistributionKind = "wrapped",
-        prior_scale: float | Literal["auto"] = 1.0,
-        edges: EdgeKind = "fermi_dirac",
-        popularity: PopularityKind = "auto",
-        directed: bool = False,
-        hidden: tuple[int, ...] = (32,),
-        encoder: EncoderKind = "convolutions",
-        output: Output = "auto",
-        epochs: int = 400,
-        learning_rate: float = 1e-2,
-        patience: int | None = 200,
-        device: str = "auto",
-        random_state: Any = None,
-        advanced: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.curvature = curvature
-        self.space = space
-        self.posterior = posterior
-        self.prior_scale = prior_scale
-        self.edges = edges
-        self.popularity = popularity
-        self.directed = directed
-        self.hidden = hidden
-        self.encoder = encoder
-        self.output = output
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.patience = patience
-        self.device = device
-        self.random_state = random_state
-        self.advanced = advanced
+    posterior: DistributionKind = "wrapped"
+    prior_scale: float | Literal["auto"] = 1.0
+    hidden: int | tuple[int, ...] = (32,)
+    epochs: int = 400
+    learning_rate: float = 1e-2
+    patience: int | None = 200
+    edges: EdgeKind = "fermi_dirac"
+    popularity: PopularityKind = "auto"
+    directed: bool = False
+    encoder: EncoderKind = "convolutions"
 
     # --- training ---------------------------------------------------------------------------------------------------
 
@@ -123,7 +94,6 @@ class PoincareGraphVAE(MapEstimator):
                 adjacency matrix, a `Data` of torch-geometric, a frame or list of edges. To give a table of nodes,
                 features or weights, read it first: `load_graph(edges, nodes=table, features=["age"])`.
         """
-        require(self.output)
         config, graph = self._config(), self._graph(X)
         fitted = fit_graph(config, graph, device=choose_device(self.device)).double()
         self.graph_, self.nodes_ = graph, graph.names
@@ -131,20 +101,11 @@ class PoincareGraphVAE(MapEstimator):
         return self
 
     def _restore(self, fitted: FittedGraph, data: Graph, description: Mapping[str, Any]) -> None:
-        require(self.output)
         self.graph_, self.nodes_ = data, data.names
 
     def _take(self, fitted: FittedGraph, embedding: Embedding) -> None:
         super()._take(fitted, embedding)
         self.warnings_ = [*self.graph_.warnings, *map_health(embedding, fitted.last["kl"], self.prior_scale_)]
-
-    def _draw(self, ax: Any, chart: Chart, points: torch.Tensor, labels: ArrayLike | None) -> None:
-        from ..plotting import graph_map
-
-        graph_map(ax, chart, points, self.graph_.edges, self.graph_.labels if labels is None else labels)
-
-    def _described(self) -> tuple[dict[str, Any], Graph]:
-        return {}, self.graph_
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
         """Train, and return the embedding of the nodes."""
@@ -162,7 +123,7 @@ class PoincareGraphVAE(MapEstimator):
             graph "direction", the share of hidden edges that are likelier than one back; and the "auc" of the rules
             "degree product", "common neighbours" and "singular vectors" under their names.
         """
-        require(self.output, n_splits=n_splits)
+        require_count("n_splits", plain(n_splits))
         config, graph = self._config(), self._graph(X)
         configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(n_splits)]
         splits = [split_edges(graph, seed=one.seed) for one in configs]
@@ -192,12 +153,11 @@ class PoincareGraphVAE(MapEstimator):
             if given.size and not (given.min() >= 0 and given.max() < len(self.nodes_)):
                 raise CurvaeError(f"places of nodes lie between 0 and {len(self.nodes_) - 1}; give names as text")
             return given.astype(np.int64)
-        known = {name: i for i, name in enumerate(self.nodes_.tolist())}
-        names = given.astype(str)
-        unknown = [name for name in np.unique(names).tolist() if name not in known]
-        if unknown:
-            raise CurvaeError(f"the graph has no node {unknown[0]!r}; nodes_ lists them")
-        return np.array([known[name] for name in names.ravel().tolist()], dtype=np.int64).reshape(names.shape)
+        names = given.astype(str).ravel()
+        places = pd.Index(self.nodes_).get_indexer(pd.Index(names))
+        if (places < 0).any():
+            raise CurvaeError(f"the graph has no node {min(names[places < 0].tolist())!r}; `nodes_` lists them")
+        return places.astype(np.int64).reshape(given.shape)
 
     def link_probability(self, pairs: ArrayLike) -> Array:
         """Probability of an edge between the centres of nodes, of a directed graph from the first to the second. Of a
@@ -209,7 +169,7 @@ class PoincareGraphVAE(MapEstimator):
         """
         places = self._places(pairs)
         if places.ndim != 2 or places.shape[1] != 2:
-            raise CurvaeError(f"pairs must have the shape (·, 2), got {places.shape}")
+            raise CurvaeError(f"`pairs` must have the shape (·, 2), got {places.shape}")
         with torch.no_grad():
             gaps = torch.from_numpy(-self._embedding.nearness_of(places))
             return self._fitted.model.edges.cpu().probability(gaps).numpy()
@@ -225,7 +185,7 @@ class PoincareGraphVAE(MapEstimator):
             graph, the edge leads from source to target.
         """
         check_is_fitted(self)
-        require(self.output, count=count)
+        require_count("count", plain(count))
         pairs, probability = missing_links(self._fitted, self.graph_, plain(count), embedding=self._embedding)
         source, target = self.nodes_[pairs].T
         return pd.DataFrame({"source": source, "target": target, "probability": probability})
@@ -246,6 +206,4 @@ class PoincareGraphVAE(MapEstimator):
             k: how many neighbours.
         """
         table = self.distances(nodes)
-        places = np.arange(len(table)) if nodes is None else self._places(nodes)
-        table[np.arange(len(table)), places] = np.inf
-        return nearest(table, k, own=False)
+        return nearest(table, k, np.arange(len(table)) if nodes is None else self._places(nodes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -14,75 +14,28 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..data import Arrays, Schema, Stream, memory
-from ..data.dataset import Missing, MissingValuesError, extremes, has_missing
+from ..data import Arrays, Dataset, Schema, memory
 from ..data.files import quoted
+from ..data.statistics import Missing, MissingValuesError, column_statistics, has_missing
 from ..data.tables import average_context, code_values
 from ..errors import CurvaeError
 from ..hierarchy.drivers import Drivers, explain
-from ..maps.charts import Chart
 from ..maps.embedding import Embedding, require_finite
 from ..models.likelihoods import choose_likelihood
 from ..nn.networks import DecoderKind, NetworkKind
-from ..settings import DistributionKind, NeighbourKind, require_choice
+from ..settings import NeighbourKind, require_choice
 from ..training.config import Config, choose_device, require_count
 from ..training.evaluate import embed, health, impute, likelihoods
 from ..training.fitted import Fitted
 from ..training.fitting import fit, fit_many
-from ..training.rows import HeldOut, layout_of, random_split
-from ..training.streamed import sample_rows
-from .base import Array, MapEstimator, Output, coordinates, nearest, plain, require, row_shape, space_parts, weighted
-from .inputs import read_rows, restore_columns, restore_dtypes
+from ..training.rows import HELD_OUT, layout_of, random_split
+from .base import Array, MapEstimator, coordinates, nearest, plain, shape_rows, space_parts, weighted
+from .inputs import read_dataset, read_rows, restore_columns, restore_dtypes
 
-__all__ = ["PoincareVAE", "fit_stream", "refuse_stream"]
-
-
-# Estimators on rows that are read in pieces, which are trained on but not held.
+__all__ = ["PoincareVAE"]
 
 
-def refuse_stream(rows: Any) -> None:
-    """Raise for rows that are read in pieces where a matrix is needed."""
-    if isinstance(rows, Stream):
-        raise CurvaeError("rows that are read in pieces are only trained on; give a matrix, such as the x of a piece")
-
-
-def fit_stream(estimator: Any, rows: Stream, sample_weight: Any, device: Any) -> tuple[Fitted, Embedding]:
-    """Train an estimator on a stream, and place a sample of it: the rows held out and at most 10,000 others.
-
-    Sets `n_features_in_`, `feature_names_in_`, `covariates_` and `notes_`.
-    """
-    needed = {
-        "sample_weight": sample_weight is not None,
-        "n_init": estimator.n_init != 1,
-        "image_shape": estimator.image_shape is not None,
-        'network="conv"': estimator.network == "conv",
-    }
-    if refused := [name for name, given in needed.items() if given]:
-        raise CurvaeError(f"{', '.join(refused)} needs all rows in memory; leave it out, or give a matrix")
-    if (estimator.missing == "model") != (rows.missing == "model"):
-        raise CurvaeError(
-            f"missing is {estimator.missing!r} of the estimator and {rows.missing!r} of the rows; give both the same"
-        )
-    schema = rows.schema
-    names, asked = [column.name for column in schema.covariates], list(estimator.covariates or ())
-    if names != asked:
-        raise CurvaeError(f"covariates is {asked} of the estimator and {names} of the rows; give both the same")
-    if schema.exposure is not None:
-        raise CurvaeError("an estimator knows no exposure=…; open the rows without, or train with curvae.training.fit")
-    config = estimator._config()
-    fitted = fit(config, rows, device=device).double()
-    for name in ("feature_names_in_", "sample_indices_"):
-        vars(estimator).pop(name, None)
-    estimator._schema, estimator._dtypes = schema, restore_dtypes(schema, {})
-    estimator.covariates_, estimator.n_features_in_ = schema.covariates, len(schema.columns)
-    estimator.notes_ = estimator._data_warnings = ()
-    if schema.kind == "table":
-        estimator.feature_names_in_ = np.array(schema.column_names, dtype=object)
-    held_out = HeldOut(len(rows), fitted.split.validation, fitted.split.test)
-    chosen, split = sample_rows(rows, held_out, config.seed)
-    return replace(fitted, split=split), embed(fitted, rows.held(chosen)).require_finite()
-
-
+@dataclass(eq=False, repr=False, kw_only=True)
 class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimator):
     """A variational auto-encoder with a hyperbolic latent space, as a scikit-learn transformer.
 
@@ -111,7 +64,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             200, and from 1,000 training rows on (200, 200); where neighbours count, from 400 on (200, 200, 200, 200).
         neighbours: hold the map to the neighbourhoods of the data: "near", who is near whom; "far", how far apart rows
             are; "both", or True; "off", or False. "auto" is "both" for an MLP in two or three dimensions, and "off"
-            otherwise, with covariates, for more than 100,000 rows and for rows that are read in pieces.
+            otherwise, with covariates, and for more than 100,000 rows.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
             Of a product those of its factors one after the other, "tangent" in units of their prior scales.
@@ -127,9 +80,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         advanced: all other settings, by name, such as {"cooldown": 0.3}; see the page Advanced settings.
 
     Attributes:
-        embedding_: training rows in the coordinates of `output`; of those read in pieces only a sample.
+        embedding_: training rows in the coordinates of `output`.
         sample_indices_: positions in X of the rows of `embedding_`: all of them, unless `missing="drop"` left some out.
-            Not for rows read in pieces, and not stored by `save`.
+            Not stored by `save`.
         history_: one record an epoch.
         curvature_, prior_scale_, identifiable_: c, σ0 and c·σ0² as trained; arrays, one for each factor, of a product.
         likelihood_, likelihood_reason_: what "auto" chose, and why.
@@ -152,58 +105,17 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     _from_table = False
     """whether it is a run of the command line on a table, which takes columns by name and ignores others"""
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        curvature: float | Literal["learn"] = 1.0,
-        space: str | None = None,
-        posterior: DistributionKind = "riemannian",
-        prior_scale: float | Literal["auto"] = "auto",
-        decoder: DecoderKind = "gyroplane",
-        network: NetworkKind = "mlp",
-        image_shape: tuple[int, int] | None = None,
-        likelihood: str = "auto",
-        missing: Missing = "error",
-        categorical: Sequence[Any] | Literal["auto"] | None = "auto",
-        covariates: Sequence[Any] | None = None,
-        hidden: int | tuple[int, ...] | None = None,
-        neighbours: NeighbourKind | bool = "auto",
-        output: Output = "auto",
-        epochs: int | None = None,
-        batch_size: int = 128,
-        learning_rate: float = 2.8e-3,
-        validation: float = 0.1,
-        patience: int | Literal["auto"] | None = "auto",
-        n_init: int = 1,
-        device: str = "auto",
-        random_state: Any = None,
-        advanced: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.curvature = curvature
-        self.space = space
-        self.posterior = posterior
-        self.prior_scale = prior_scale
-        self.decoder = decoder
-        self.network = network
-        self.image_shape = image_shape
-        self.likelihood = likelihood
-        self.missing = missing
-        self.categorical = categorical
-        self.covariates = covariates
-        self.hidden = hidden
-        self.neighbours = neighbours
-        self.output = output
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation = validation
-        self.patience = patience
-        self.n_init = n_init
-        self.device = device
-        self.random_state = random_state
-        self.advanced = advanced
+    decoder: DecoderKind = "gyroplane"
+    network: NetworkKind = "mlp"
+    image_shape: tuple[int, int] | None = None
+    likelihood: str = "auto"
+    missing: Missing = "error"
+    categorical: Sequence[Any] | Literal["auto"] | None = "auto"
+    covariates: Sequence[Any] | None = None
+    neighbours: NeighbourKind | bool = "auto"
+    batch_size: int = 128
+    validation: float = 0.1
+    n_init: int = 1
 
     # --- scikit-learn -----------------------------------------------------------------------------------------------
 
@@ -222,51 +134,52 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         """Read features and covariates of new rows; covariates may be absent where neither the encoder nor, to
         `decode`, the decoder needs them."""
         check_is_fitted(self)
-        refuse_stream(X)
         missing: Missing = "error" if self.missing == "drop" else self.missing
         try:
-            data = read_rows(self, X, self._schema).arrays(self._schema, missing)
+            data = (
+                read_dataset(self, X, self._schema).arrays
+                if isinstance(X, Dataset)
+                else read_rows(self, X, self._schema).arrays(self._schema, missing)
+            )
         except MissingValuesError as error:
             raise CurvaeError(
-                f'X has {error.found}; leave these rows out, or fit with missing="mean" or missing="model"'
+                f'X has {error.found}; leave these rows out, or fit with `missing="mean"` or `missing="model"`'
             ) from None
-        if self.covariates_ and data.context is None and (decode or self._fitted.config.encode_covariates):
-            names = quoted(column.name for column in self.covariates_)
-            raise CurvaeError(f"X needs the covariates that the model was trained with: {names}; add them")
+        self._fitted.require_covariates(data, self._schema, "X", decode)
         if self._schema.blocks:
             choose_likelihood(data.x, self.likelihood_, replace(self._fitted.layout, names=self._schema.names))
-        return self._shaped(data)
-
-    def _shaped(self, data: Arrays) -> Arrays:
-        return replace(data, shape=row_shape(self.image_shape, self.network, data.features))
+        return shape_rows(data, self.image_shape, self.network)
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Train on the rows of X; y is ignored.
 
         Arguments:
-            X: a data frame, an array, a sparse matrix, or what `curvae.data.open_stream` opened.
+            X: a data frame, an array, a sparse matrix, or a `curvae.data.Dataset`, whose rows may lie on disk.
             sample_weight: a row of weight 2 counts as two in loss and validation, and one of 0 is not trained on, but
                 placed.
         """
-        self._check()
+        config, device = self._config(), choose_device(self.device)
         self._from_table = False
-        device = choose_device(self.device)
-        if isinstance(X, Stream):
-            self._take(*fit_stream(self, X, sample_weight, device))
-            return self
-        config, raw = self._config(), read_rows(self, X, None)
-        data, self._schema = raw.finish(None, self.missing)
-        low, high = extremes(data.x)
-        if not (low < high).any():
+        self.sample_indices_: Array
+        if isinstance(X, Dataset):
+            data, given = read_dataset(self, X, None), X.x
+            self.sample_indices_ = np.arange(len(data))
+        else:
+            raw = read_rows(self, X, None)
+            data, given = raw.finish(None, self.missing)[0], raw.x
+            self.sample_indices_ = data.ids.astype(np.int64)
+        schema: Any = data.schema
+        known = column_statistics(data.x)
+        if not (known.low < known.high).any():
             raise CurvaeError(
-                f"nothing varies in X: every column is constant ({quoted(self._schema.column_names)}), so there is "
-                "nothing to learn; give columns that vary"
+                f"nothing varies in X: every column is constant ({quoted(schema.column_names)}), so there is nothing "
+                "to learn; give columns that vary"
             )
-        self.covariates_, self.notes_, self._data_warnings = self._schema.covariates, data.notes, data.warnings
-        self.sample_indices_ = data.ids.astype(np.int64)
-        rows = self._shaped(data.arrays)
-        choose_likelihood(rows.x, config.likelihood, replace(layout_of(rows), names=self._schema.names))
-        fitted = self._best(config, weighted(rows, raw.x, sample_weight, self.sample_indices_), device).double()
+        self._schema, self.covariates_ = schema, schema.covariates
+        self.notes_, self._data_warnings = data.notes, data.warnings
+        rows = shape_rows(data.arrays, self.image_shape, self.network)
+        choose_likelihood(rows.x, config.likelihood, replace(layout_of(rows), names=schema.names))
+        fitted = self._best(config, weighted(rows, given, sample_weight, self.sample_indices_), device).double()
         self._take(fitted, embed(fitted, rows).require_finite())
         return self
 
@@ -274,7 +187,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         """Of `n_init` trainings on the same rows, the best on those held out, or without any on the others."""
         if self.n_init == 1:
             return fit(config, data, device=device)
-        split = random_split(len(data), config.validation, seed=config.seed)
+        split = random_split(len(data), config.validation, seed=config.seed, most=HELD_OUT)
         configs = [replace(config, seed=(config.seed + i) % 2**32) for i in range(self.n_init)]
         found = fit_many(configs, data, splits=[split] * self.n_init, device=device, jobs=1)
         good = [one for one in found if one.failure is None]
@@ -283,12 +196,13 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         watched = "validation_elbo" if len(split.validation) else "elbo"
         return max(good, key=lambda one: float(one.last[watched]))
 
-    def _check(self) -> None:
-        """Raise for parameters that no configuration holds."""
-        require(self.output, n_init=self.n_init, importance_samples=self._advanced()["importance_samples"])
+    def _config(self) -> Config:
+        require_count("n_init", plain(self.n_init))
+        require_count("importance_samples", self._advanced()["importance_samples"])
         require_choice("missing", self.missing, get_args(Missing))
         if isinstance(self.categorical, str) and self.categorical != "auto":
-            raise CurvaeError(f'categorical is the text {self.categorical!r}; give a list of columns, "auto" or None')
+            raise CurvaeError(f'`categorical` is the text {self.categorical!r}; give a list of columns, "auto" or None')
+        return super()._config()
 
     def _take(self, fitted: Fitted, embedding: Embedding) -> None:
         super()._take(fitted, embedding)
@@ -298,11 +212,10 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     def fit_transform(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Any:
         """Train, and return the embedding of the rows of X, of which `missing="drop"` may leave out none."""
-        refuse_stream(X)
-        if self.missing == "drop" and has_missing(read_rows(self, X, None).x):
+        if self.missing == "drop" and not isinstance(X, Dataset) and has_missing(read_rows(self, X, None).x):
             raise CurvaeError(
-                'fit_transform returns a point for every row, and missing="drop" leaves out rows with gaps; call fit, '
-                "and read embedding_ and sample_indices_"
+                'fit_transform returns a point for every row, and `missing="drop"` leaves out rows with gaps; call '
+                "`fit`, and read `embedding_` and `sample_indices_`"
             )
         return self.fit(X, y, sample_weight).transform(X)
 
@@ -356,7 +269,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         most probable one. Needs a model that was fitted with `missing="model"`."""
         check_is_fitted(self)
         if self.missing == "mean" and has_missing(read_rows(self, X, self._schema).x):
-            raise CurvaeError('the model was fitted with missing="mean", so it knows no gaps; use missing="model"')
+            raise CurvaeError('the model was fitted with `missing="mean"`, so it knows no gaps; use `missing="model"`')
         filled = impute(self._fitted, self._rows(X, decode=True), self._advanced()["importance_samples"])
         return self._restored(filled, X.index if isinstance(X, pd.DataFrame) else None)
 
@@ -369,11 +282,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             64.0 * n_samples * len(self._schema.names), f"a table of {n_samples:,} samples", fix="draw fewer"
         )
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        generator = torch.Generator(self._fitted.model.device).manual_seed(seed)
-        model = self._fitted.model
-        context = torch.from_numpy(code_values(self.covariates_, covariates, n_samples)).to(model.device, model.dtype)
-        drawn = model.sample(n_samples, generator, context=context).cpu().numpy()
-        return self._restored(self._fitted.scaling.invert(drawn))
+        context = code_values(self.covariates_, covariates, n_samples)
+        return self._restored(self._fitted.sample(n_samples, context, seed))
 
     # --- distances --------------------------------------------------------------------------------------------------
 
@@ -384,9 +294,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     def kneighbors(self, X: ArrayLike | None = None, k: int = 5) -> tuple[Array, Array]:
         """Geodesic distances to the k nearest training rows, and their indices; without X, of the training rows."""
         check_is_fitted(self)
-        own = X is None
-        table = self._embedding.distances() if X is None else self._embed(X)[0].distances(self._embedding)
-        return nearest(table, k, own)
+        if X is None:
+            return nearest(self._embedding.distances(), k, np.arange(len(self._embedding)))
+        return nearest(self._embed(X)[0].distances(self._embedding), k, None)
 
     def explain(
         self, end: ArrayLike, start: ArrayLike | None = None, columns: int = 20, random_state: Any = 0
@@ -402,12 +312,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def _draw(self, ax: Any, chart: Chart, points: torch.Tensor, labels: ArrayLike | None) -> None:
-        from ..plotting import latent_map
-
-        latent_map(ax, chart, points, labels)
-
-    def _described(self) -> tuple[dict[str, Any], None]:
+    def _described(self) -> dict[str, Any]:
         kind: Any = "table" if hasattr(self, "feature_names_in_") else "matrix"
         schema = replace(self._schema, kind=kind)
         facts = {
@@ -419,7 +324,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             "notes": list(self.notes_),
             "warnings": list(self._data_warnings),
         }
-        return {"data": facts}, None
+        return {"data": facts}
 
     def _restore(self, fitted: Fitted, data: Schema, description: Mapping[str, Any]) -> None:
         facts, source = description["data"], description.get("source")
@@ -428,18 +333,13 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         elif isinstance(source, dict):  # a run of the command line
             self.missing = source.get("missing", "error")
         self._from_table = isinstance(source, dict) and data.kind == "table"
-        if len(fitted.layout.shape) == 2:
-            height, width = fitted.layout.shape
-            self.image_shape = height, width
-        self._check()
+        if len(shape := fitted.layout.shape) == 2:
+            self.image_shape = shape[0], shape[1]
         self._schema, self.covariates_ = data, data.covariates
         if data.covariates and self.covariates is None:
             self.covariates = [column.name for column in data.covariates]
-        categorical = (
-            [column.name for column in data.columns if column.categories is not None] if data.categorical else []
-        )
-        if categorical and isinstance(source, dict):
-            self.categorical = categorical
+        if data.categorical and isinstance(source, dict):
+            self.categorical = [column.name for column in data.columns if column.categories is not None]
         self._dtypes = restore_dtypes(data, facts.get("dtypes", {}))
         self.notes_, self._data_warnings = tuple(facts.get("notes", ())), tuple(facts.get("warnings", ()))
         self.n_features_in_: int = len(data.columns)

@@ -52,13 +52,14 @@ def _plain(value: Tensor) -> Tensor:
 
 
 def offender(value: Tensor, valid: Tensor) -> Tensor | None:
-    """The first number or point of `value` whose entry in `valid` is false; None if vmap maps over one of them only."""
+    """Return the first number or point of `value` whose entry in `valid` is false; None if vmap maps over one of
+    them only."""
     value, valid = _plain(value.detach()), _plain(valid)
     return value[~valid][0] if value.shape[: valid.dim()] == valid.shape else None
 
 
 def got(value: Tensor, valid: Tensor) -> str:
-    """The end of a message about `offender`."""
+    """Return the end of a message about `offender`."""
     first = offender(value, valid)
     return "" if first is None else f", got {first.tolist()}"
 
@@ -90,14 +91,14 @@ def require_float64(device_type: str) -> None:
 
 
 def tensor(name: str, value: Any) -> Tensor:
-    """A tensor, not a list or an array."""
+    """Require a tensor, not a list or an array."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(value).__name__}; convert it with torch.as_tensor({name})")
     return value
 
 
 def real(name: str, value: Any) -> Tensor:
-    """A tensor of real numbers; integers become the default dtype."""
+    """Require a tensor of real numbers; integers become the default dtype."""
     value = tensor(name, value)
     if (device_type := value.device.type) not in ("cpu", "cuda"):
         require_float64(device_type)
@@ -157,8 +158,8 @@ def batch_shape_of(**parameters: tuple[Tensor, int]) -> torch.Size:
 
 
 def check_batch(c: Tensor, names: Iterable[str], shapes: Sequence[torch.Size]) -> torch.Size:
-    """The batch shape of points and c: that of c for a single point. Otherwise a c that does not broadcast against that
-    of the points, or would add a dimension to it, is refused."""
+    """Return the batch shape of points and c: that of c for a single point. Otherwise a c that does not broadcast
+    against that of the points, or would add a dimension to it, is refused."""
     shape = broadcast_shapes(*shapes)
     try:
         both = broadcast_shapes(shape, c.shape)

@@ -24,12 +24,13 @@ _UNDECIDED = 1e-9  # correlation below which data say nothing about a direction
 
 
 def seen_from(centre: Tensor, S: Tensor, c: float) -> Tensor:
-    """The points S, (…, d), after the translation that moves the centre, of a shape that broadcasts, to the origin."""
+    """Return the points S, (…, d), after the translation that moves the centre, of a shape that broadcasts, to the
+    origin."""
     return h.displacement(centre, S, c)
 
 
 def mean_point(S: Tensor, c: float) -> Tensor:
-    """The Fréchet mean of points (N, d), wherever they lie."""
+    """Return the Fréchet mean of points (N, d), wherever they lie."""
     return Lorentz(S.shape[1], c).frechet_mean(S)
 
 
@@ -68,7 +69,7 @@ class Frame:
 
 
 def picture_frame(S: Tensor, c: float, scores: Tensor, centre: Tensor | None = None) -> Frame:
-    """The frame of two axes from which points are drawn, so that maps of the same data look alike.
+    """Choose the frame of two axes from which points are drawn, so that maps of the same data look alike.
 
     Of more than two dimensions, the two principal directions in the tangent space at the centre are shown. There the
     map is turned, or mirrored, so that its points lie nearest to the scores (Kabsch). The principal axes of the map
@@ -84,14 +85,11 @@ def picture_frame(S: Tensor, c: float, scores: Tensor, centre: Tensor | None = N
     """
     centre = mean_point(S, c) if centre is None else centre
     vectors = h.logmap0(seen_from(centre, S, c), c)
-    plane = torch.eye(S.shape[1], dtype=S.dtype) if S.shape[1] <= 2 else _principal_directions(vectors)[:, :2]
+    plane = torch.eye(S.shape[1], dtype=S.dtype)
+    if S.shape[1] > 2:
+        plane = torch.linalg.eigh(vectors.T @ vectors)[1].flip(1)[:, :2]  # the two directions of the largest variance
     axes = plane @ _turn(vectors @ plane, scores)
     return Frame(centre, torch.nn.functional.pad(axes, (0, 2 - axes.shape[1])), c)
-
-
-def _principal_directions(vectors: Tensor) -> Tensor:
-    """Principal directions about 0, as columns, the one of the largest variance first."""
-    return torch.linalg.eigh(vectors.T @ vectors)[1].flip(1)
 
 
 def _turn(vectors: Tensor, scores: Tensor) -> Tensor:
@@ -100,7 +98,7 @@ def _turn(vectors: Tensor, scores: Tensor) -> Tensor:
     own, strength, other = torch.linalg.svd(vectors.T @ scores)
     open_ = strength <= _UNDECIDED * vectors.norm() * scores.norm()
     if bool(open_[0]):
-        own, other = _principal_directions(vectors), torch.eye(len(own), dtype=own.dtype)
+        own, other = torch.linalg.eigh(vectors.T @ vectors)[1].flip(1), torch.eye(len(own), dtype=own.dtype)
     skewed = (vectors @ own).pow(3).sum(0) < 0
     return torch.where(open_ & skewed, -own, own) @ other
 
@@ -123,7 +121,7 @@ class Motion(NamedTuple):
 
 
 def align(S: Tensor, T: Tensor, c: float) -> Motion:
-    """The isometry that brings the points S, (N, d), nearest to the points T in the mean of squared distances.
+    """Find the isometry that brings the points S, (N, d), nearest to the points T in the mean of squared distances.
 
     It begins with the best rotation or reflection in the tangent spaces at the means (Kabsch) and is refined by L-BFGS,
     since lengths across a tangent space are shorter than those of the space. The minimum that is found is a local one.

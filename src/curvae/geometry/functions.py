@@ -224,7 +224,7 @@ def arsinh_and_slope(x: Tensor, c: Tensor, gain: Tensor) -> tuple[Tensor, Tensor
 
 
 def arsinh_by_c(x: Tensor, c: Tensor, gain: Tensor, value: Tensor, slope: Tensor) -> Tensor:
-    """The derivative in c of gain·asinh(√c·x)/√c, given the results of `arsinh_and_slope`."""
+    """Return the derivative in c of gain·asinh(√c·x)/√c, given the results of `arsinh_and_slope`."""
     t = x.clamp(-_HUGE, _HUGE)
     y = c * t * t
     series = (_ASINHC if x.dtype == torch.float64 else _ASINHC_SHORT)[1]

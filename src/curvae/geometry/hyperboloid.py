@@ -110,7 +110,8 @@ def limit(dtype: torch.dtype, dim: int, c: Curvature) -> Curvature:
 
 
 def shrinkage(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) -> Tensor:
-    """The factor, shape (…, 1), that draws S back to what `dtype` can hold, or to 1/room of it; without gradient."""
+    """Return the factor, shape (…, 1), that draws S back to what `dtype` can hold, or to 1/room of it; without
+    gradient."""
     bound = limit(dtype, S.shape[-1], c) * ((1.0 - 1e-6) / room)  # a margin for rounding
     size = S.detach().abs()
     size = torch.maximum(size[..., 0], size[..., 1]) if _many_pairs(size) else size.amax(-1)
@@ -309,7 +310,7 @@ def displacement(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
 
 
 def translate(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
-    """The translation along the geodesic from 0 to S, applied to T: Möbius addition S ⊕ T seen on the hyperboloid."""
+    """Translate T along the geodesic from 0 to S: Möbius addition S ⊕ T seen on the hyperboloid."""
     return displacement(-S, T, c)
 
 
@@ -408,7 +409,7 @@ def chord(S: Tensor, T: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
 
 
 def chord_length(square: Tensor, c: Curvature) -> Tensor:
-    """The distance of two points whose chord has this square; its gradient at 0, which does not exist, is 0."""
+    """Return the distance of two points whose chord has this square; its gradient at 0, which does not exist, is 0."""
     return arsinh(0.5 * _sqrt(square), c, 2.0)
 
 
@@ -539,12 +540,12 @@ def gyrate(S: Tensor, T: Tensor, v: Tensor, c: Curvature) -> Tensor:
 
 
 def ball(S: Tensor, c: Curvature) -> Tensor:
-    """The point in the Poincaré ball, z = S/(1 + ξ)."""
+    """Return the point in the Poincaré ball, z = S/(1 + ξ)."""
     return S / _col(1.0 + time(S, c))
 
 
 def from_ball(z: Tensor, c: Curvature) -> Tensor:
-    """The point S = 2z/(1 − c|z|²) of the ball point z."""
+    """Return the point S = 2z/(1 − c|z|²) of the ball point z."""
     return 2.0 * z / _col(1 - c * dot(z, z))
 
 
@@ -557,8 +558,8 @@ def direction(v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def plane(S: Tensor, unit: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
-    """The hyperplane through S normal to a unit frame vector, as (n, β): with y = ⟨n, T⟩ − β·ξ_T the point T lies at
-    the signed distance asinh(√c·y)/√c."""
+    """Return the hyperplane through S normal to a unit frame vector, as (n, β): with y = ⟨n, T⟩ − β·ξ_T the point T
+    lies at the signed distance asinh(√c·y)/√c."""
     offset = dot(S, unit)
     return _plus(unit, S, c * offset / (1.0 + time(S, c))), offset
 

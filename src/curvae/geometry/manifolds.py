@@ -23,10 +23,10 @@ from .functions import arsinh, cosh_sinhc, logsinhc
 __all__ = ["Euclidean", "Lorentz", "Manifold", "PoincareBall"]
 
 _STEPS = 12  # of Newton's method for means, which more than suffice
-_SMALL = 1e-8  # after a step of this share of the spread of the points their mean is exact to rounding
+_SMALL = 1e-8  # after a step of this share of the scatter of the points their mean is exact to rounding
 
 
-def _settled(step: Tensor, cost: Tensor) -> bool:
+def _converged(step: Tensor, cost: Tensor) -> bool:
     """Whether another step would change no more than rounding does; where steps become a graph it is not asked."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
@@ -125,7 +125,7 @@ class Coordinates(ABC):
                 cost = (w.unsqueeze(-2) * h.dot(v, v)).sum(-1)
                 mean = torch.take_along_dim(trials, cost.argmin(-1, keepdim=True).unsqueeze(-1), -2).squeeze(-2)
                 step = each.newton_step(mean, x, w)
-                if _settled(step, cost):
+                if _converged(step, cost):
                     mean = self.round(self.shoot(mean, step, framed=True), x.dtype)
                     break
                 moved = each.shoot(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), framed=True)
@@ -330,12 +330,12 @@ class Manifold(ABC):
         return h.dist0(self._coordinates.space_part(x), self._c).to(dtype)
 
     def expmap(self, x: Tensor, u: Tensor) -> Tensor:
-        """The point reached from x by following the geodesic of initial velocity u for unit time."""
+        """Return the point reached from x by following the geodesic of initial velocity u for unit time."""
         dtype, (x, u) = self._points(x=x, u=u)
         return self._coordinates.round(self._coordinates.shoot(x, u), dtype)
 
     def logmap(self, x: Tensor, y: Tensor) -> Tensor:
-        """The tangent vector at x whose exponential is y."""
+        """Return the tangent vector at x whose exponential is y."""
         dtype, (x, y) = self._points(x=x, y=y)
         return (h.logmap0(self._coordinates.displacement(x, y), self._c) / self._coordinates.factor(x)).to(dtype)
 
@@ -350,7 +350,8 @@ class Manifold(ABC):
         return (h.logmap0(self._coordinates.space_part(y), self._c) / self._coordinates.lambda0).to(dtype)
 
     def geodesic(self, t: Tensor | float, x: Tensor, y: Tensor) -> Tensor:
-        """The point at time t on the geodesic with x at t = 0 and y at t = 1; t broadcasts against the batch shape."""
+        """Return the point at time t on the geodesic with x at t = 0 and y at t = 1; t broadcasts against the batch
+        shape."""
         dtype, (x, y) = self._points(x=x, y=y)
         t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
         return self._coordinates.round(
@@ -358,7 +359,8 @@ class Manifold(ABC):
         )
 
     def frechet_mean(self, x: Tensor, w: Tensor | None = None) -> Tensor:
-        """The point that minimises the weighted sum of squared distances to x of shape (…, N, d); w has shape (…, N).
+        """Return the point that minimises the weighted sum of squared distances to x of shape (…, N, d); w has shape
+        (…, N).
 
         First derivatives are exact.
         """
@@ -413,7 +415,7 @@ class Manifold(ABC):
 
     @abstractmethod
     def egrad2rgrad(self, x: Tensor, grad: Tensor) -> Tensor:
-        """The Riemannian gradient at x, as a tangent vector, of a function whose partial derivatives are `grad`."""
+        """Return the Riemannian gradient at x, a tangent vector, of a function whose partial derivatives are `grad`."""
 
     # --- membership -------------------------------------------------------------------------------------------------
 

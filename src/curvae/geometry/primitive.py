@@ -38,8 +38,8 @@ def differentiated(*tensors: Tensor) -> bool:
 
 
 def full_precision(function: Call) -> Call:
-    """`function` with autocast switched off for the device of its first tensor: half precision is for networks, and
-    leaves of a far point no digit. Where autocast is off this costs nothing to speak of."""
+    """Return `function` with autocast switched off for the device of its first tensor: half precision is for
+    networks, and leaves of a far point no digit. Where autocast is off this costs nothing to speak of."""
 
     @wraps(function)
     def call(*args: Any) -> Any:

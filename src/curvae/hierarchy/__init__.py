@@ -13,10 +13,19 @@ from ..maps.faithfulness import (
 )
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
 from .drivers import Drivers, explain
-from .nesting import Nesting, examine_points
-from .recovery import Match, Recovery, match_rows, recover
-from .surrogates import Delta, estimate_delta, exact_delta
-from .trees import Embedded, NamedTree, parse_newick, read_tree, tree_of_embedding, tree_of_pairs
+from .nesting import Delta, Nesting, estimate_delta, exact_delta, examine_points
+from .trees import (
+    Embedded,
+    Match,
+    NamedTree,
+    Recovery,
+    match_rows,
+    parse_newick,
+    read_tree,
+    recover,
+    tree_of_embedding,
+    tree_of_pairs,
+)
 
 __all__ = [
     "Delta",

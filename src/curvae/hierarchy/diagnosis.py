@@ -21,6 +21,7 @@ from ..data.graphs.graph_data import link_matrix
 from ..errors import CurvaeError
 from ..maps.distances import (
     ROUNDING,
+    Index,
     Metric,
     Rows,
     check_distances,
@@ -29,18 +30,21 @@ from ..maps.distances import (
     largest_component,
     path_lengths,
 )
-from .nesting import FEWEST, LEVEL, Nesting, Outcome, check_points, examine_points
-from .surrogates import (
-    Array,
+from ..maps.statistics import LEVEL, Array
+from .nesting import (
+    FEWEST,
     Delta,
-    Index,
+    Nesting,
+    Outcome,
     PairDistances,
     Score,
     Spectrum,
+    check_points,
     compare_to_surrogates,
     cophenetic_correlation,
     distances_of_gram,
     estimate_delta,
+    examine_points,
     four_point_score,
     four_sums,
     quadruples,
@@ -82,7 +86,7 @@ _MARGIN = 0.25  # paths on a grid or between near points are a little more like 
 
 
 def swap_ends(edges: Edges, nodes: int, random: np.random.Generator, sweeps: int = _SWEEPS) -> Edges:
-    """A random graph with the same degrees, without loops and double links.
+    """Draw a random graph with the same degrees, without loops and double links.
 
     In every sweep all links are paired at random and each pair {a, b}, {c, d} proposes {a, d}, {c, b}. A pair is left
     alone when it would make a loop, or when any of its old or new links is an old or new link of another pair too.
@@ -132,14 +136,6 @@ def _circles(adjacency: csr_array) -> float:
     links, nodes = adjacency.nnz / 2, adjacency.shape[0]
     parts, _ = connected_components(adjacency, directed=False)
     return float(links - nodes + parts) / links if links else 0.0
-
-
-def _branches(forest: csr_array) -> bool:
-    """Whether some part of a graph without circles is neither a star nor a path."""
-    parts, component = connected_components(forest, directed=False)
-    degree, widest = np.diff(forest.indptr), np.zeros(parts, dtype=np.intp)
-    np.maximum.at(widest, component, degree)
-    return bool(((widest > 2) & (np.bincount(component, degree > 1) > 1)).any())
 
 
 def _transitivity(adjacency: csr_array) -> float:
@@ -199,8 +195,12 @@ def examine_links(graph: Graph, random: np.random.Generator) -> tuple[Nesting, l
     p_tree = min(p_values[:2])
     outcome: Outcome = "tree-like" if p_tree <= LEVEL else "clustered" if p_values[2] <= LEVEL else "flat"
     forest = _circles(own) == 0
-    if forest:
-        outcome = "tree-like" if _branches(own) else "flat"
+    if forest:  # it branches where some part is neither a star nor a path
+        parts, component = connected_components(own, directed=False)
+        degree, widest = np.diff(own.indptr), np.zeros(parts, dtype=np.intp)
+        np.maximum.at(widest, component, degree)
+        branches = ((widest > 2) & (np.bincount(component, degree > 1) > 1)).any()
+        outcome = "tree-like" if branches else "flat"
     return Nesting(outcome, min(p_values), p_tree, False, graph.n_nodes // 2, forest), scores
 
 
@@ -379,18 +379,15 @@ def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambd
     sample = np.sort(random.permutation(len(d))[:SAMPLE])
     table = d[np.ix_(sample, sample)]
     found = _diagnose("distances", "point", table, sample, lambda i, j: d[i, j], len(d), _MOST, random, progress)
-    return replace(found, notes=(*found.notes, *_broken_triangles(d, seed)))
-
-
-def _broken_triangles(d: Array, seed: int) -> Iterator[str]:
-    """Says how often a way round is shorter than the direct one, where it is."""
     i, j, k, _ = quadruples(len(d), _MOST, np.random.default_rng(seed)).T
     low, middle, high = np.sort(np.stack([d[i, j], d[i, k], d[j, k]]), axis=0)
     if broken := int((high - low - middle > ROUNDING * float(d.max())).sum()):
-        yield (
+        note = (
             f"{100 * broken / _MOST:.3g} % of {_MOST:,} triples drawn violate the triangle inequality: these are "
             "dissimilarities, and the relative δ may exceed 1."
         )
+        found = replace(found, notes=(*found.notes, note))
+    return found
 
 
 def _diagnose(

@@ -13,11 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from ..data.dataset import Scaling
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, by_factor
+from ..maps.statistics import Array
 from ..models import VAE, Batch, Layout
 
 __all__ = ["Drivers", "Expected", "expected_rows", "explain"]
-
-Array = NDArray[np.float64]
 
 _AT_ONCE = 4096  # rows that are decoded
 _UNIT_ROWS = 500  # of the map, from which the unit of a column is measured
@@ -131,22 +130,27 @@ def explain(
         ((3,), (21, 3))
     """
     random = np.random.default_rng(seed)
-    ends = [_Place(embedding, group) for group in (start, end)]
-    told = np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
+    groups = [None if rows is None else _take(embedding, rows) for rows in (start, end)]
+    centres = [embedding.centre if group is None else group.centre for group in groups]  # (1, d) each
+    covariates = np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
     t = np.linspace(0.0, 1.0, steps)
-    mean = _expected(fitted, _geodesic(embedding, t, *(place.centre for place in ends))[:, 0], told)
-    unit = _units(fitted, embedding, told, random)
+    mean = _expected(fitted, _geodesic(embedding, t, *centres)[:, 0], covariates)
+    unit = _units(fitted, embedding, covariates, random)
     travel = np.ptp(mean, axis=0) / unit
     features = np.argsort(-travel, kind="stable")[: max(1, columns)]
-    drawn = _geodesic(embedding, t, *(place.draw(fitted, draws, random) for place in ends))
-    values = np.stack([_expected(fitted, points, told, features) for points in drawn])  # (steps, draws, k)
+    ends = [
+        np.repeat(centre, draws, 0)
+        if group is None
+        else _drawn(fitted, group.take(random.integers(len(group), size=draws)), random)
+        for group, centre in zip(groups, centres, strict=True)
+    ]
+    drawn = _geodesic(embedding, t, *ends)
+    values = np.stack([_expected(fitted, points, covariates, features) for points in drawn])  # (steps, draws, k)
     tails = (1 - level) / 2, (1 + level) / 2
     low, high = np.quantile(values, tails, axis=1)
     change_low, change_high = np.quantile(values[-1] - values[0], tails, axis=0)
     chosen = mean[:, features]
-    whole = Embedding(
-        np.concatenate([place.centre for place in ends]), np.ones((2, len(embedding.placed))), embedding.factors
-    )
+    whole = Embedding(np.concatenate(centres), np.ones((2, len(embedding.placed))), embedding.factors)
     return Drivers(
         features,
         unit[features],
@@ -186,40 +190,30 @@ def expected_rows(
     context: Array | None = None,
     seed: int = 0,
 ) -> Expected:
-    """What the decoder expects at every row, and so how any two rows differ; arguments as of `explain`."""
+    """Return what the decoder expects at every row, and so how any two rows differ; arguments as of `explain`."""
     random = np.random.default_rng(seed)
-    told = np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
-    unit = _units(fitted, embedding, told, random)
+    covariates = np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
+    unit = _units(fitted, embedding, covariates, random)
     some = random.permutation(len(embedding))[:_UNIT_ROWS]
-    spread = _expected(fitted, embedding.space[some], told).std(0) / unit
-    features = np.argsort(-spread, kind="stable")[:columns]
-    mean = _expected(fitted, embedding.space, told, features)
+    deviation = _expected(fitted, embedding.space[some], covariates).std(0) / unit
+    features = np.argsort(-deviation, kind="stable")[:columns]
+    mean = _expected(fitted, embedding.space, covariates, features)
     moments = np.zeros((2, *mean.shape))
     for _ in range(draws):
-        off = _expected(fitted, _drawn(fitted, embedding, random), told, features) - mean
+        off = _expected(fitted, _drawn(fitted, embedding, random), covariates, features) - mean
         moments += [off, off**2]
     first, second = moments / draws
     return Expected(features, mean, np.sqrt(np.maximum(second - first**2, 0.0) * draws / (draws - 1)), unit[features])
 
 
-class _Place:
-    """An end of a geodesic: a group of rows, or the middle of the map, which is not drawn."""
-
-    def __init__(self, embedding: Embedding, rows: ArrayLike | None) -> None:
-        self._fixed = rows is None
-        places = np.arange(len(embedding)) if rows is None else np.atleast_1d(np.asarray(rows))
-        if not (places.size and np.issubdtype(places.dtype, np.integer)):
-            raise CurvaeError(f"rows must be given by their places, whole numbers, at least one; got {rows!r}")
-        if places.min() < 0 or places.max() >= len(embedding):
-            raise CurvaeError(f"the map has rows 0 to {len(embedding) - 1}, got {int(places.max())}")
-        self._rows = embedding if self._fixed else embedding.take(places)
-        self.centre = self._rows.centre  # (1, d)
-
-    def draw(self, fitted: TrainedVAE, count: int, random: np.random.Generator) -> Array:
-        """Points of the posteriors of rows chosen at random, (count, d)."""
-        if self._fixed:
-            return np.repeat(self.centre, count, 0)
-        return _drawn(fitted, self._rows.take(random.integers(len(self._rows), size=count)), random)
+def _take(embedding: Embedding, rows: ArrayLike) -> Embedding:
+    """Take rows of a map by their places; raise where there are none."""
+    places = np.atleast_1d(np.asarray(rows))
+    if not (places.size and np.issubdtype(places.dtype, np.integer)):
+        raise CurvaeError(f"rows must be given by their places, whole numbers, at least one; got {rows!r}")
+    if places.min() < 0 or places.max() >= len(embedding):
+        raise CurvaeError(f"the map has rows 0 to {len(embedding) - 1}, got {int(places.max())}")
+    return embedding.take(places)
 
 
 def _drawn(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> Array:
@@ -232,11 +226,11 @@ def _drawn(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> 
     return torch.cat(points, -1).numpy()
 
 
-def _expected(fitted: TrainedVAE, points: Array, told: Array, features: Any = slice(None)) -> Array:
-    """Expected values of features at points, in original units; all rows are told the same covariates."""
+def _expected(fitted: TrainedVAE, points: Array, covariates: Array, features: Any = slice(None)) -> Array:
+    """Expected values of features at points, in original units; all rows have the same covariates."""
     parts = np.array_split(points, -(-len(points) // _AT_ONCE))
     return np.concatenate(
-        [fitted.reconstruct(part, context=np.tile(told, (len(part), 1)))[:, features] for part in parts]
+        [fitted.reconstruct(part, context=np.tile(covariates, (len(part), 1)))[:, features] for part in parts]
     )
 
 
@@ -257,10 +251,10 @@ def _units(fitted: TrainedVAE, embedding: Embedding, context: Array, random: np.
     """Standard deviation of every column, over rows that the model makes at points of the map."""
     places = random.permutation(len(embedding))[:_UNIT_ROWS]
     model = fitted.model
-    told = torch.from_numpy(np.tile(context, (len(places), 1))).to(model.device, model.dtype)
+    covariates = torch.from_numpy(np.tile(context, (len(places), 1))).to(model.device, model.dtype)
     points = torch.from_numpy(embedding.space[places]).to(model.device)
     generator = torch.Generator(model.device).manual_seed(int(random.integers(2**31)))
     with torch.no_grad():
-        made = model.likelihood.sample(model.decode(points, told), Batch(points, context=told), generator)
+        made = model.likelihood.sample(model.decode(points, covariates), Batch(points, context=covariates), generator)
     deviation = fitted.scaling.invert(made.cpu().double().numpy()).std(0)
     return np.where(deviation > 0, deviation, np.inf)

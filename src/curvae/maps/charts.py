@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..errors import CurvaeError
@@ -17,7 +17,7 @@ from ..geometry import hyperboloid as h
 from ..geometry.frames import Frame, align, picture_frame, seen_from
 from ..geometry.pairs import distance_table
 from ..geometry.pairs import distances as pair_distances
-from .statistics import rank_correlation
+from .statistics import Array, rank_correlation
 
 __all__ = [
     "CHARTS",
@@ -35,7 +35,6 @@ __all__ = [
     "tensor",
 ]
 
-Array = NDArray[np.float64]
 Points = Tensor | ArrayLike
 
 Motion = Literal["disc", "plane", "still"]
@@ -49,7 +48,7 @@ def tensor(x: Points) -> Tensor:
 
 
 def as_number(c: Tensor | float) -> float:
-    """The present value of a curvature, which may be learned."""
+    """Return the present value of a curvature, which may be learned."""
     return float(c.detach()) if isinstance(c, Tensor) else float(c)
 
 
@@ -145,7 +144,7 @@ class Chart:
         return points
 
     def points(self, coordinates: Tensor) -> Tensor:
-        """The inverse of `coordinates`; raises ValueError where there is no such point."""
+        """Invert `coordinates`; raise ValueError where there is no such point."""
         return coordinates
 
     def columns(self, points: Tensor, name: str = "") -> dict[str, Array]:
@@ -153,7 +152,8 @@ class Chart:
         return numbered_columns(name or "point", self.coordinates(points))
 
     def frame(self, points: Tensor, scores: Tensor, centre: Tensor | None = None) -> Frame:
-        """The frame in which points are drawn; see `picture_frame`. By default 0 is in the middle, not the centre."""
+        """Return the frame in which points are drawn; see `picture_frame`. By default 0 is in the middle, not the
+        centre."""
         return picture_frame(points, 0.0, scores, points.new_zeros(self.width))
 
     def place(self, frame: Frame, points: Tensor) -> Tensor:
@@ -167,7 +167,7 @@ class Chart:
         return Projection(z, 1.0, "all latent dimensions", 0.0, frame.centre, frame.axes, 2.0 * z)
 
     def text(self, alone: bool = True) -> str:
-        """What it is, for a sentence or a table: the only factor, or one in a product."""
+        """Say what it is, for a sentence or a table: the only factor, or one in a product."""
         return self.summary
 
 
@@ -246,12 +246,12 @@ CHARTS: dict[str, type[Chart]] = {"h": BallChart, "e": PlaneChart}
 
 
 def letter_of(c: float) -> str:
-    """The letter of a space of curvature −c."""
+    """Return the letter of a space of curvature −c."""
     return "h" if c else "e"
 
 
 def ball_chart(dim: int, c: float) -> Chart:
-    """The chart of a space of curvature −c."""
+    """Return the chart of a space of curvature −c."""
     return CHARTS[letter_of(c)](dim, c)
 
 
@@ -318,7 +318,16 @@ def _describe_loss(S: Tensor, space: Tensor, frame: Frame) -> tuple[float, str]:
     """Return the rank correlation of distances between points and their projection, and what was lost in words."""
     before, after = (float(h.dist0(x, frame.c).square().sum()) for x in (seen_from(frame.centre, S, frame.c), space))
     share = after / before if before > 0 else 1.0
-    kept = _correlate_distances(S, space, frame.c)
+    n = len(S)
+    if n <= _ALL_PAIRS:
+        i, j = np.triu_indices(n, 1)
+    else:  # pairs of two different points at random
+        i = np.random.default_rng(0).integers(0, n, _PAIRS)
+        j = (i + np.random.default_rng(1).integers(1, n, _PAIRS)) % n
+    x, y = (Lorentz(points.shape[-1], frame.c).dist(points[i], points[j]).numpy() for points in (S, space))
+    # Ranks that are all equal have no correlation: either nothing was lost or everything.
+    equal = not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0
+    kept = float(np.allclose(x, y)) if equal else rank_correlation(x, y)
     sentence = (
         f"projected from {S.shape[1]} dimensions: {100 * share:.0f} % of the variance at the origin kept, "
         f"rank correlation of distances {kept:.2f}"
@@ -333,18 +342,3 @@ def _checked(points: Points, c: float) -> Tensor:
             f"some points are not finite or lie outside the ball c·|z|² < 1 with c = {c:g}; give ball coordinates"
         )
     return z
-
-
-def _correlate_distances(before: Tensor, after: Tensor, c: float) -> float:
-    """Return the rank correlation of distances between points with those between their images, over some pairs."""
-    n = len(before)
-    if n <= _ALL_PAIRS:
-        i, j = np.triu_indices(n, 1)
-    else:  # pairs of two different points at random
-        i = np.random.default_rng(0).integers(0, n, _PAIRS)
-        j = (i + np.random.default_rng(1).integers(1, n, _PAIRS)) % n
-    x, y = (Lorentz(S.shape[-1], c).dist(S[i], S[j]).numpy() for S in (before, after))
-    if not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0:
-        # Ranks that are all equal have no correlation: either nothing was lost or everything.
-        return float(np.allclose(x, y))
-    return rank_correlation(x, y)

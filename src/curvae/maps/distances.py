@@ -18,9 +18,11 @@ from ..data import Graph
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from .embedding import Embedding
+from .statistics import Array
 
 __all__ = [
     "ROUNDING",
+    "Index",
     "MapDistance",
     "Metric",
     "Places",
@@ -37,7 +39,6 @@ __all__ = [
 
 # Distances of any map, and of the rows that it shows.
 
-Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 MapDistance: TypeAlias = Literal["euclidean", "poincare", "lorentz"] | Callable[[Array, Array], Array]
 
@@ -92,7 +93,7 @@ class Places:
 
 
 def places_of(places: Any, distance: MapDistance = "euclidean") -> Places:
-    """A map with its distances.
+    """Return a map with its distances.
 
     Arguments:
         places: coordinates (rows, d), or an `Embedding`, whose own distances are used.
@@ -183,13 +184,13 @@ class Rows:
         return int(self.x.shape[0])
 
     def scaled(self, place: Index) -> Array:
-        """These rows, dense, with columns shifted and scaled."""
+        """Return these rows, dense, with columns shifted and scaled."""
         rows = self.x[place]
         dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
         return (dense - self.shift) / self.scale
 
     def sample(self, place: Index) -> Rows:
-        """These rows alone, dense and scaled."""
+        """Return these rows alone, dense and scaled."""
         return Rows(self.scaled(place), self.metric, blocks=self.blocks)
 
     @property
@@ -204,7 +205,7 @@ class Rows:
         return Rows(ndtri((rankdata(self.x, axis=0) - 0.5) / len(self)), self.metric, blocks=self.blocks)
 
     def take(self, place: Index) -> Array:
-        """These rows as the metric sees them."""
+        """Return these rows as the metric sees them."""
         rows, length = self._directed(self.scaled(place))
         if (length == 0).any():
             row = int(place[int(np.argmin(length))]) + 1
@@ -232,12 +233,10 @@ class Rows:
         """Distances of the first to the second, one by one."""
         step = max(1, _BLOCK // max(1, self.x.shape[1]))
         parts = [slice(start, start + step) for start in range(0, len(first), step)]
-        return np.concatenate([self._lengths(self.take(first[part]) - self.take(second[part])) for part in parts])
-
-    def _lengths(self, difference: Array) -> Array:
+        differences = (self.take(first[part]) - self.take(second[part]) for part in parts)
         if self.metric == "manhattan":
-            return np.abs(difference).sum(1)
-        return np.sqrt(np.einsum("ij,ij->i", difference, difference))
+            return np.concatenate([np.abs(d).sum(1) for d in differences])
+        return np.concatenate([np.sqrt(np.einsum("ij,ij->i", d, d)) for d in differences])
 
     def table(self, place: Index | None = None) -> Array:
         """Distances between all of these rows, by default all there are."""
@@ -255,7 +254,7 @@ def check_squares(largest: float, things: str) -> None:
 
 
 def check_distances(matrix: Any, name: str = "the matrix") -> Array:
-    """A distance matrix made exactly symmetric; raises where it is none."""
+    """Make a distance matrix exactly symmetric; raise where it is none."""
     d = np.asarray(matrix.toarray() if issparse(matrix) else matrix, dtype=np.float64)
     if d.ndim != 2 or d.shape[0] != d.shape[1]:
         raise CurvaeError(f"{name} has shape {' × '.join(map(str, d.shape))}; distances need as many rows as columns")

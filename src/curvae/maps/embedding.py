@@ -17,10 +17,9 @@ from ..distributions import HyperbolicNormal, ProductNormal
 from ..errors import CurvaeError
 from ..nn import Space
 from .charts import CHARTS, Chart, letter_of
+from .statistics import Array
 
 __all__ = ["Embedding", "PlacedFactor", "by_factor", "placed", "placed_factors", "require_finite"]
-
-Array = NDArray[np.float64]
 
 _PAIRS = 1 << 20  # measured at once
 
@@ -107,7 +106,7 @@ class Embedding:
 
     @classmethod
     def from_tangent(cls, tangent: Array, sigma: Array, factors: tuple[PlacedFactor, ...]) -> Embedding:
-        """The embedding whose `tangent` this is."""
+        """Return the embedding whose `tangent` this is."""
         parts = np.split(tangent, np.cumsum([factor.dim for factor in factors])[:-1], 1)
         units = [1.0] if len(factors) == 1 else [factor.unit for factor in factors]
         spaces = [
@@ -206,13 +205,13 @@ class Embedding:
         return self.distances_of(np.stack([first, second], 1))
 
     def require_finite(self, names: Any = None, thing: str = "row") -> Embedding:
-        """The embedding itself; raises if a coordinate is not finite, which extreme values can cause."""
+        """Return the embedding itself; raise if a coordinate is not finite, which extreme values can cause."""
         # Far out, squares overflow: a point may be finite in one chart and not in the other.
         require_finite("embedding", [self.ball, self.tangent, self.radius, self.sigma], names, thing)
         return self
 
     def take(self, index: Any) -> Embedding:
-        """The rows given by an index or a mask."""
+        """Take the rows given by an index or a mask."""
         own = (None if numbers is None else numbers[index] for numbers in (self.popularity, self.side))
         return Embedding(self.space[index], self.sigma[index], self.factors, *own)
 
@@ -231,7 +230,7 @@ def _joined(distances: Sequence[Tensor], factors: Sequence[PlacedFactor]) -> Arr
 
 
 def placed_factors(space: Space, units: bool = True) -> tuple[PlacedFactor, ...]:
-    """The factors of the space of a model, with the prior scales or 1 as units."""
+    """Return the factors of the space of a model, with the prior scales or 1 as units."""
     return tuple(PlacedFactor(f.name, f.dim, f.c, f.prior_scale if units else 1.0) for f in space.figures())
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +16,19 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from ..data import Graph, memory
 from ..data.graphs.graph_data import link_matrix, steps_between
 from ..errors import CurvaeError
-from .distances import MapDistance, Places, Rows, check_squares, euclidean, largest_component, places_of
-from .statistics import graph_of_table, mean_interval, principal_axes, rank_correlation
+from .distances import Index, MapDistance, Places, Rows, check_squares, euclidean, largest_component, places_of
+from .statistics import Array, graph_of_table, mean_interval, principal_axes, rank_correlation
 
 __all__ = [
     "FEWEST",
     "Agreement",
+    "Array",
     "Curve",
     "Faithfulness",
     "Figures",
     "GraphFaithfulness",
     "GraphFigures",
+    "Index",
     "Kept",
     "compare_kept",
     "describe_kept",
@@ -47,8 +49,6 @@ __all__ = [
 
 _GROUPS = 10  # of rows, over which figures vary
 
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 Ranks = NDArray[np.int32]
 
 
@@ -166,15 +166,15 @@ class Agreement:
     @property
     def trustworthiness(self) -> float:
         """1 less what neighbours on the map that are none in the data cost, by how far they are there."""
-        return 1 - self.strangers / self._worst
+        return 1 - self.strangers / self.worst
 
     @property
     def continuity(self) -> float:
         """1 less what neighbours in the data that are none on the map cost, by how far they are there."""
-        return 1 - self.lost / self._worst
+        return 1 - self.lost / self.worst
 
     @property
-    def _worst(self) -> float:
+    def worst(self) -> float:
         """What a map costs that puts the farthest in place of the nearest; Venna and Kaski (2001)."""
         k = self.neighbours
         return self.rows * k * (2 * self.candidates - 3 * k + 1) / 2
@@ -187,15 +187,49 @@ _LARGE = 0.02  # one from which on a sentence says why it is none
 _WORDS = {1: ("more", "than"), 0: ("as many", "as"), -1: ("fewer", "than")}
 
 
-class Kept(Protocol):
-    """Shares of near and far neighbours that a map keeps, of all rows and of groups of rows, (groups, 2)."""
+@dataclass(frozen=True)
+class Kept:
+    """Shares of near and far neighbours that a map keeps; 1 is all.
 
-    @property
-    def qlocal(self) -> float: ...
-    @property
-    def qglobal(self) -> float: ...
-    @property
-    def kept_by_group(self) -> NDArray[np.float64]: ...
+    Arguments:
+        qlocal, qglobal: shares of near and far neighbours kept.
+        kept_by_group: the same of groups of rows, (groups, 2), by which maps are compared.
+        intervals: half-widths of 95 % intervals, where figures are means over random subsets of the rows.
+    """
+
+    qlocal: float
+    qglobal: float
+    kept_by_group: Array = field(repr=False, compare=False, kw_only=True)
+    intervals: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return every figure, as JSON values."""
+        left_out = "kept_by_group", "intervals"
+        figures = {name: value for name, value in vars(self).items() if name not in left_out}
+        return figures | {"intervals": dict(self.intervals)}
+
+    @classmethod
+    def mean(cls, each: Sequence[Self | None], counted: str = "rows") -> Self | None:
+        """Average over subsets of rows, with intervals; None where no subset has figures.
+
+        `counted` names the number of rows, of which the mean has the sum.
+        """
+        found = [one for one in each if one is not None]
+        if len(found) < 2:
+            return found[0] if found else None
+        means: dict[str, Any] = {counted: sum(getattr(one, counted) for one in found)}
+        halves: dict[str, float] = {}
+        for name in [name for name in found[0].to_json() if name not in (counted, "intervals")]:
+            values = [value for one in found if (value := getattr(one, name)) is not None]
+            means[name] = values[0] if values else None
+            if len(values) > 1:
+                means[name], halves[name] = mean_interval(values)
+        groups = np.array([[one.qlocal, one.qglobal] for one in found])
+        return cls(**means, kept_by_group=groups, intervals=halves)
+
+    def margins(self, other: Kept) -> list[float]:
+        """Return half-widths of the 95 % intervals of the differences in near and far neighbours."""
+        return [mean_interval(each)[1] for each in (self.kept_by_group - other.kept_by_group).T.tolist()]
 
 
 def compare_kept(ours: Kept, other: Kept) -> dict[str, int]:
@@ -205,13 +239,8 @@ def compare_kept(ours: Kept, other: Kept) -> dict[str, int]:
     is less than a point in a hundred.
     """
     differences = ours.qlocal - other.qlocal, ours.qglobal - other.qglobal
-    found = zip(("near", "far"), differences, _margins(ours, other), strict=True)
+    found = zip(("near", "far"), differences, ours.margins(other), strict=True)
     return {name: int(np.sign(by)) if abs(by) > max(margin, _LEAST) else 0 for name, by, margin in found}
-
-
-def _margins(ours: Kept, other: Kept) -> list[float]:
-    """Half-widths of the 95 % intervals of the differences in near and far neighbours."""
-    return [mean_interval(each)[1] for each in (ours.kept_by_group - other.kept_by_group).T.tolist()]
 
 
 def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "neighbours") -> str:
@@ -228,7 +257,7 @@ def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "n
     dimensions = "1 dimension" if dim == 1 else f"{dim} dimensions"
     shares = []
     for own, its, margin in zip(
-        (ours.qlocal, ours.qglobal), (other.qlocal, other.qglobal), _margins(ours, other), strict=True
+        (ours.qlocal, ours.qglobal), (other.qlocal, other.qglobal), ours.margins(other), strict=True
     ):
         unclear = _LARGE <= abs(own - its) <= margin
         more = f", a difference within its interval of ± {100 * margin:.0f}" if unclear else ""
@@ -250,7 +279,7 @@ _BLOCK = 1 << 20  # distances ranked at once
 
 
 @dataclass(frozen=True)
-class Figures:
+class Figures(Kept):
     """What one map keeps of the rows that it shows; 1 is all, for every figure.
 
     Arguments:
@@ -261,12 +290,9 @@ class Figures:
         rank_correlation: Spearman's, of distances in the data and on the map.
         accuracy: 5-NN accuracy of labels on the map, in five folds; None without labels.
         rows: whose neighbours were looked up.
-        intervals: half-widths of 95 % intervals, where figures are means over random subsets of the rows.
-        kept_by_group: `qlocal` and `qglobal` of groups of rows, (groups, 2), by which maps are compared.
+        kept_by_group, intervals: as of `Kept`.
     """
 
-    qlocal: float
-    qglobal: float
     qlocal_paths: float
     qglobal_paths: float
     trustworthiness: float
@@ -274,20 +300,11 @@ class Figures:
     rank_correlation: float
     accuracy: float | None
     rows: int
-    kept_by_group: Array = field(repr=False, compare=False)
-    intervals: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def score(self) -> float:
         """The mean of `qlocal` and `qglobal`, by which maps are compared."""
         return (self.qlocal + self.qglobal) / 2
-
-    def to_json(self) -> dict[str, Any]:
-        """Every figure, as JSON values."""
-        return {name: getattr(self, name) for name in (*_NUMBERS, "rows")} | {"intervals": dict(self.intervals)}
-
-
-_NUMBERS = tuple(f.name for f in fields(Figures) if f.name not in ("rows", "kept_by_group", "intervals"))
 
 
 @dataclass(frozen=True)
@@ -391,7 +408,7 @@ def faithfulness(
         subset = max(FEWEST, int(_SHARE * rows))
         parts = [random.permutation(len(data))[:subset] for _ in range(_SUBSETS)]
     judged = [_judge(data, shown, names, held, part, random, _PAIRS // len(parts)) for part in parts]
-    found = [_mean([one[place] for one in judged]) for place in range(4)]
+    found = [Figures.mean(each) for each in zip(*judged, strict=True)]
     assert found[0] is not None and found[1] is not None
     return Faithfulness(found[0], found[1], found[2], found[3], shown.dim, len(data), subset)
 
@@ -429,7 +446,7 @@ def _checked(data: Rows, shown: Places, labels: Any, held_out: Any) -> tuple[NDA
 
 
 def _codes(labels: NDArray[np.str_], size: int) -> Index | None:
-    """Labels as numbers, −1 where there is none; None if there are not two to be told apart."""
+    """Labels as numbers, −1 where there is none; None if there are not two different ones."""
     if labels.shape != (size,):
         raise CurvaeError(
             f"labels have shape {labels.shape}; give one for each of {size:,} rows, '' where there is none"
@@ -452,11 +469,11 @@ class _Tally:
         k = min(_NEIGHBOURS, max(1, candidates // 2))
         self.near, self.paths = Agreement(candidates, k), Agreement(candidates, k)
         self.pairs: list[tuple[Array, Array]] = []
-        self.told: list[NDArray[np.bool_]] = []
+        self.recognised: list[NDArray[np.bool_]] = []
 
     def figures(self) -> Figures:
         near, paths = self.near.curve, self.paths.curve
-        told = np.concatenate(self.told) if self.told else np.zeros(0, bool)
+        recognised = np.concatenate(self.recognised) if self.recognised else np.zeros(0, bool)
         return Figures(
             near.local,
             near.far,
@@ -465,9 +482,9 @@ class _Tally:
             self.near.trustworthiness,
             self.near.continuity,
             rank_correlation(*(np.concatenate(part) for part in zip(*self.pairs, strict=True))),
-            float(told.mean()) if len(told) else None,
+            float(recognised.mean()) if len(recognised) else None,
             self.near.rows,
-            self.near.kept_by_group,
+            kept_by_group=self.near.kept_by_group,
         )
 
 
@@ -483,7 +500,9 @@ def _judge(
     """Figures of some rows: of the map and PCA, of all and of held-out rows among the others."""
     points, table, graph = _measured(data, chosen)
     apart, size = held[chosen], len(chosen)
-    linear = places_of(_principal(points, ~apart, shown.dim))
+    used = points[~apart] if (~apart).sum() > 1 else points
+    varies = np.ptp(used, axis=0).any()
+    linear = places_of(principal_axes(used, shown.dim).place(points) if varies else np.zeros((size, 1)))
     maps = [(shown, chosen), (linear, np.arange(size))]
     known = None if labels is None else labels[chosen]
     everyone = np.arange(size)
@@ -509,14 +528,6 @@ def _measured(data: Rows, chosen: Index) -> tuple[Array, Array, csr_array]:
     table = euclidean(points, points)
     graph = graph_of_table(table, _LINKS)
     return points, table, graph
-
-
-def _principal(points: Array, train: NDArray[np.bool_], dim: int) -> Array:
-    """Places of all rows by PCA of some."""
-    used = points[train] if train.sum() > 1 else points
-    if not np.ptp(used, axis=0).any():
-        return np.zeros((len(points), 1))
-    return principal_axes(used, dim).place(points)
 
 
 def _figures(
@@ -550,7 +561,7 @@ def _figures(
             tally.pairs.append((straight[some], drawn[some]))
             if labels is not None:
                 same = None if folds is None else folds[part, None] == folds
-                tally.told.append(_told(drawn, labels[rows], labels[among], same))
+                tally.recognised.append(_recognise(drawn, labels[rows], labels[among], same))
     return tuple(tally.figures() for tally in tallies)
 
 
@@ -569,13 +580,13 @@ def some_pairs(
     return first, (own[first] + random.integers(1, among, size=len(first))) % among
 
 
-def _told(distances: Array, truth: Index, labels: Index, same: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-    """Whether the most frequent label of the nearest rows is the right one; of equally frequent ones the nearest.
+def _recognise(distances: Array, truth: Index, labels: Index, same: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    """Tell whether the most frequent label of the nearest rows is the right one; of equally frequent ones the nearest.
 
     Arguments:
         distances: (rows, others).
         truth, labels: of the rows and the others.
-        same: others that may not tell, as those of a row's own fold.
+        same: others that have no vote, as those of a row's own fold.
     """
     apart = np.where(labels < 0, np.inf, distances)
     if same is not None:
@@ -595,7 +606,7 @@ def label_accuracy(
 ) -> float | None:
     """5-NN accuracy of labels on a map, in five folds, of at most so many `rows` at random.
 
-    None for fewer than 10 rows, or where there are not two labels to be told apart. Other arguments are those of
+    None for fewer than 10 rows, or where there are not two different labels. Other arguments are those of
     `faithfulness`.
 
     Example:
@@ -609,27 +620,11 @@ def label_accuracy(
     random, everyone = np.random.default_rng(seed), np.arange(len(shown))
     folds = random.permutation(len(shown)) % _FOLDS
     asked = random.permutation(np.flatnonzero(codes >= 0))[:rows]
-    told = [
-        _told(shown.table(part, everyone), codes[part], codes, folds[part, None] == folds)
+    recognised = [
+        _recognise(shown.table(part, everyone), codes[part], codes, folds[part, None] == folds)
         for part in np.array_split(asked, -(-len(asked) * len(shown) // _BLOCK))
     ]
-    return float(np.concatenate(told).mean())
-
-
-def _mean(each: Sequence[Figures | None]) -> Figures | None:
-    """Figures averaged over subsets, with intervals; None where no subset has any."""
-    found = [one for one in each if one is not None]
-    if len(found) < 2:
-        return found[0] if found else None
-    means: dict[str, Any] = {}
-    halves: dict[str, float] = {}
-    for name in _NUMBERS:
-        values = [value for one in found if (value := getattr(one, name)) is not None]
-        means[name] = values[0] if values else None
-        if len(values) > 1:
-            means[name], halves[name] = mean_interval(values)
-    groups = np.array([[one.qlocal, one.qglobal] for one in found])
-    return Figures(**means, rows=sum(one.rows for one in found), kept_by_group=groups, intervals=halves)
+    return float(np.concatenate(recognised).mean())
 
 
 # How faithful is the map of a graph: are nodes near on it that are few steps apart, more than on a spectral map?
@@ -637,31 +632,21 @@ def _mean(each: Sequence[Figures | None]) -> Figures | None:
 _NODE_GROUPS, _EACH = 5, 50  # nodes of a large graph whose neighbours are looked up
 _DENSE = 400  # nodes up to which all eigenvectors are computed
 _SOLVED, _DEGREE = 100_000, 8  # nodes up to which equations of any graph are solved, and links a node of larger ones
-_GRAPH_NUMBERS = ("qlocal", "qglobal", "rank_correlation")
 
 
 @dataclass(frozen=True)
-class GraphFigures:
+class GraphFigures(Kept):
     """What a map keeps of a graph; 1 is all, for every figure.
 
     Arguments:
         qlocal, qglobal: shares of near and far nodes kept, by steps along edges.
         rank_correlation: Spearman's, of steps and distances on the map.
         nodes: whose neighbours were looked up.
-        kept_by_group: `qlocal` and `qglobal` of groups of nodes, (groups, 2), by which maps are compared.
-        intervals: half-widths of 95 % intervals, where figures are means over groups of nodes.
+        kept_by_group, intervals: as of `Kept`, of groups of nodes.
     """
 
-    qlocal: float
-    qglobal: float
     rank_correlation: float
     nodes: int
-    kept_by_group: Array = field(repr=False, compare=False)
-    intervals: Mapping[str, float] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Every figure, as JSON values."""
-        return {name: getattr(self, name) for name in (*_GRAPH_NUMBERS, "nodes")} | {"intervals": dict(self.intervals)}
 
 
 @dataclass(frozen=True)
@@ -747,8 +732,9 @@ def graph_faithfulness(
         return None
     maps = [(shown, inside), (places_of(spectral), np.arange(count))]
     judged = [_graph_figures(links, maps, group, random) for group in groups]
-    found = [_mean_graph_figures([one[place] for one in judged]) for place in range(2)]
-    return GraphFaithfulness(found[0], found[1], shown.dim, count)
+    own, other = (GraphFigures.mean(each, "nodes") for each in zip(*judged, strict=True))
+    assert own is not None and other is not None
+    return GraphFaithfulness(own, other, shown.dim, count)
 
 
 def _spectral(links: csr_array, dim: int) -> Array | None:
@@ -797,16 +783,12 @@ def _graph_figures(
             drawn.append(apart[some])
     true, *shown = (np.concatenate(part) for part in pairs)
     return [
-        GraphFigures(tally.curve.local, tally.curve.far, rank_correlation(true, drawn), len(asked), tally.kept_by_group)
+        GraphFigures(
+            tally.curve.local,
+            tally.curve.far,
+            rank_correlation(true, drawn),
+            len(asked),
+            kept_by_group=tally.kept_by_group,
+        )
         for tally, drawn in zip(counts, shown, strict=True)
     ]
-
-
-def _mean_graph_figures(each: Sequence[GraphFigures]) -> GraphFigures:
-    """Averaged over groups, with intervals."""
-    if len(each) == 1:
-        return each[0]
-    found = {name: mean_interval([getattr(one, name) for one in each]) for name in _GRAPH_NUMBERS}
-    means, halves = ({name: pair[side] for name, pair in found.items()} for side in (0, 1))
-    groups = np.array([[one.qlocal, one.qglobal] for one in each])
-    return GraphFigures(**means, nodes=sum(one.nodes for one in each), kept_by_group=groups, intervals=halves)

@@ -18,8 +18,8 @@ from scipy import sparse
 from ..data.dataset import Scaling
 from ..geometry.frames import Frame
 from ..models.likelihoods.base import Matrix
-from .embedding import Array, Embedding, PlacedFactor, by_factor
-from .statistics import principal_axes
+from .embedding import Embedding, PlacedFactor, by_factor
+from .statistics import Array, principal_axes
 
 __all__ = [
     "AlignedMaps",
@@ -41,7 +41,8 @@ def sampled_rows(count: int) -> NDArray[np.intp]:
 
 
 def principal_scores(x: Matrix) -> Array:
-    """The first two principal components of rows, (rows, 2), from columns of unit variance; 0 where there are fewer.
+    """Return the first two principal components of rows, (rows, 2), from columns of unit variance; 0 where there are
+    fewer.
 
     Missing values count as the mean of their column.
     """
@@ -58,7 +59,7 @@ def principal_scores(x: Matrix) -> Array:
 
 
 def orient(embedding: Embedding, rows: NDArray[np.intp], scores: Array, root: int | None = None) -> tuple[Frame, ...]:
-    """The frames from which the factors of a map are drawn; see `picture_frame`.
+    """Return the frames from which the factors of a map are drawn; see `picture_frame`.
 
     Arguments:
         embedding: the map.
@@ -81,12 +82,12 @@ def seen_radius(embedding: Embedding, frames: Sequence[Frame]) -> Array:
 
 
 def frames_to_json(frames: Sequence[Frame]) -> list[dict[str, Any]]:
-    """What `frames_from_json` reads."""
+    """Return what `frames_from_json` reads."""
     return [{"centre": one.centre.tolist(), "axes": one.axes.tolist()} for one in frames]
 
 
 def frames_from_json(stored: Sequence[Mapping[str, Any]], factors: Sequence[PlacedFactor]) -> tuple[Frame, ...]:
-    """The frames of the factors; raises ValueError if they have other dimensions."""
+    """Return the frames of the factors; raise ValueError if they have other dimensions."""
     frames = []
     for one, factor in zip(stored, factors, strict=True):
         centre, axes = (torch.tensor(one[name], dtype=torch.float64) for name in ("centre", "axes"))
@@ -126,7 +127,8 @@ def align_maps(maps: Sequence[Embedding]) -> AlignedMaps | None:
         True
     """
     first = maps[0]
-    others = [one for one in maps[1:] if _curvatures(one) == _curvatures(first)]
+    curvatures = [factor.c for factor in first.placed]
+    others = [one for one in maps[1:] if [factor.c for factor in one.placed] == curvatures]
     if not others:
         return None
     rows = torch.from_numpy(sampled_rows(len(first)))
@@ -137,7 +139,3 @@ def align_maps(maps: Sequence[Embedding]) -> AlignedMaps | None:
         unit = factor.unit if len(first.placed) > 1 else 1.0
         squares += factor.chart.mean_squares(copies[-1]).numpy() / unit**2
     return AlignedMaps(torch.cat(copies, 2).numpy(), np.sqrt(squares), first)
-
-
-def _curvatures(one: Embedding) -> list[float]:
-    return [factor.c for factor in one.placed]

@@ -17,9 +17,9 @@ from scipy.special import stdtrit
 
 __all__ = [
     "LEVEL",
+    "Array",
     "Bridge",
     "Principal",
-    "average_ranks",
     "bridged",
     "graph_of_table",
     "mean_interval",
@@ -53,7 +53,7 @@ class Principal:
 
 
 def principal_axes(x: Array, count: int) -> Principal:
-    """The first principal axes of rows, (rows, columns); at most as many as there are rows or columns.
+    """Compute the first principal axes of rows, (rows, columns); at most as many as there are rows or columns.
 
     Example:
         >>> found = principal_axes(np.array([[0.0, 0.0], [1.0, 2.0], [2.0, 4.0]]), 1)
@@ -77,28 +77,15 @@ def _largest(x: Array, count: int) -> Array:
     size = x.shape[1]
     dense = size <= _DENSE or 10 * count > size
     if dense and _FEW * count > size:
-        return eigh(x.T @ x, subset_by_index=[size - count, size - 1])[1][:, ::-1]
+        square = x.T @ x
+        vectors = eigh(square, subset_by_index=[size - count, size - 1])[1]
+        # Of many equal eigenvalues, as those of the identity, LAPACK finds no subset.
+        return (vectors if vectors.shape[1] == count else eigh(square)[1][:, -count:])[:, ::-1]
     if not x.any():
         return np.eye(size, count)
     products = x.T @ x if dense else LinearOperator((size, size), lambda v: x.T @ (x @ v), dtype=np.float64)
     values, vectors = eigsh(products, count, v0=np.random.default_rng(0).standard_normal(size), tol=1e-10)
     return vectors[:, np.argsort(-values)]
-
-
-def average_ranks(x: Array) -> Array:
-    """Ranks of numbers from 1, equal ones with the mean of theirs.
-
-    Example:
-        >>> average_ranks(np.array([2.0, 7.0, 2.0]))
-        array([1.5, 3. , 1.5])
-    """
-    order = np.argsort(x)
-    ordered = x[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    counts = np.diff(np.append(starts, len(x)))
-    ranks = np.empty(len(x))
-    ranks[order] = np.repeat(starts + (counts + 1) / 2, counts)
-    return ranks
 
 
 def rank_correlation(truth: Array, latent: Array) -> float:
@@ -108,9 +95,11 @@ def rank_correlation(truth: Array, latent: Array) -> float:
         >>> round(rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 8.0, 9.0])), 12)
         1.0
     """
+    from scipy.stats import rankdata  # takes long to import
+
     if not np.ptp(truth):
         return math.nan
-    return float(np.corrcoef(average_ranks(truth), average_ranks(latent))[0, 1]) if np.ptp(latent) else 0.0
+    return float(np.corrcoef(rankdata(truth), rankdata(latent))[0, 1]) if np.ptp(latent) else 0.0
 
 
 def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
@@ -141,7 +130,7 @@ def neighbour_graph(index: NDArray[Any], distances: NDArray[Any]) -> csr_array:
 
 
 def bridged(graph: csr_array, bridge: Bridge) -> csr_array:
-    """The graph with bridges between its components: of each to the rest, until all are one.
+    """Build bridges between the components of a graph: of each to the rest, until all are one.
 
     The shortest bridge of a component belongs to the shortest tree that joins all of them, and so these are the bridges
     of that tree.

@@ -60,7 +60,7 @@ class Batch(Parts):
     Arguments:
         x: what the encoder sees, (rows, …).
         target: what the likelihood scores, (rows, …); by default x.
-        context: covariates that the decoder is told, (rows, covariates).
+        context: covariates that are given to the decoder, (rows, covariates).
         size: the exposure of a row, such as the library size of a cell, (rows,).
         observed: which entries of the target count, 1 or 0, of its shape.
         weight: of a row, (rows,).
@@ -154,14 +154,14 @@ class Batch(Parts):
         return self.x.device
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """The batch with a function applied to every part, such as a choice of rows."""
+        """Return the batch with a function applied to every part, such as a choice of rows."""
         parts = self._held.items()
         return Batch._from(
             {name: part.map(function) if isinstance(part, Batch) else function(part) for name, part in parts}
         )
 
     def joined(self, **parts: Tensor | Batch) -> Batch:
-        """The batch with further parts."""
+        """Return the batch with further parts."""
         return Batch._from({**self._held, **parts})
 
     def __repr__(self) -> str:
@@ -181,8 +181,8 @@ class Layout:
         blocks: for each column of the source the number of its categories, which are one-hot features: 0 for a column
             of numbers, 1 for a binary one; () where all columns are numbers of one kind.
         shape: of one row; (height, width) for images, () for a plain row.
-        covariates: width of the context that the decoder is told.
-        missing: whether entries may be missing, of which the encoder is told.
+        covariates: width of the context that is given to the decoder.
+        missing: whether entries may be missing; the encoder then reads which of them are there.
         size: whether every row has an exposure.
         names: of the features, for messages; not stored.
     """
@@ -206,7 +206,7 @@ class Layout:
         return tuple(max(1, block) for block in self.blocks) or (1,) * self.features
 
     def called(self, feature: int) -> str:
-        """A feature in words.
+        """Describe a feature in words.
 
         Example:
             >>> Layout(2).called(1), Layout(2, names=("age", "smoker")).called(1)

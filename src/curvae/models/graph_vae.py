@@ -29,8 +29,10 @@ __all__ = [
     "PairSampler",
     "Pairs",
     "WeightedEdges",
+    "every_pair",
     "exact",
     "pair_count",
+    "pair_places",
 ]
 
 
@@ -100,24 +102,35 @@ AnyPairs = Tensor | WeightedEdges | Pairs | BalancedPairs
 
 
 def pair_count(n_nodes: int, directed: bool = False) -> int:
-    """How many pairs so many nodes have; if directed, ordered ones."""
+    """Count the pairs of so many nodes; if directed, ordered ones."""
     return n_nodes * (n_nodes - 1) // (1 if directed else 2)
 
 
-def _number(i: Tensor, j: Tensor) -> Tensor:
-    """The place of the pair i < j among all pairs in order of (j, i)."""
+def every_pair(n_nodes: int, directed: bool = False, device: torch.device | None = None) -> Tensor:
+    """List all pairs i < j, shape (2, P); if directed, those i > j after them."""
+    pairs = torch.triu_indices(n_nodes, n_nodes, 1, device=device)
+    return torch.cat([pairs, pairs.flip(0)], 1) if directed else pairs
+
+
+def pair_places(nodes: Tensor, n_nodes: int, directed: bool = False) -> Tensor:
+    """Return the places of pairs, (2, …), among all pairs i < j in order of (j, i); if directed, among all ordered
+    pairs i ≠ j in order of (i, j)."""
+    if directed:
+        i, j = nodes
+        return i * (n_nodes - 1) + j - (j > i).long()
+    i, j = nodes.aminmax(dim=0)
     return j * (j - 1) // 2 + i
 
 
 def _ordered_pair(number: Tensor, n_nodes: int) -> Tensor:
-    """The pairs at these places among all ordered pairs i ≠ j in order of (i, j), shape (2, …)."""
+    """Return the ordered pairs at these places, shape (2, …): the inverse of `pair_places`."""
     i = number // (n_nodes - 1)
     j = number - i * (n_nodes - 1)
     return torch.stack([i, j + (j >= i).long()])
 
 
 def _pair(number: Tensor) -> Tensor:
-    """The pairs at these places, shape (2, …)."""
+    """Return the pairs i < j at these places, shape (2, …): the inverse of `pair_places`."""
     j = ((1.0 + (1.0 + 8.0 * number.double()).sqrt()) / 2.0).long()
     # Rounding can only raise the root: that of a square is exact.
     j = j - (j * (j - 1) // 2 > number).long()
@@ -125,7 +138,7 @@ def _pair(number: Tensor) -> Tensor:
 
 
 def joined_nodes(edges: Tensor, n_nodes: int) -> tuple[Tensor, Tensor]:
-    """The nodes that have an edge, ascending, and the edges in terms of their places.
+    """Return the nodes that have an edge, ascending, and the edges in terms of their places.
 
     Example:
         >>> joined_nodes(torch.tensor([[1, 5], [5, 2]]), 9)
@@ -166,7 +179,7 @@ class PairSampler:
         directed: bool = False,
         weights: Tensor | None = None,
     ) -> None:
-        self._among: Tensor | None = None
+        self._among: Tensor | None = None  # the places among all nodes of those that may be drawn
         if joined:
             self._among, edges = joined_nodes(edges, n_nodes)
             n_nodes = len(self._among)
@@ -174,16 +187,8 @@ class PairSampler:
         self.rest = pair_count(n_nodes, directed) - edges.shape[1]
         if self.rest < 1:
             raise CurvaeError('every pair of nodes is joined: there is no non-edge to draw; set pairs="all"')
-        number = self._number(edges)
-        self._places = number.sort().values
+        self._places = pair_places(edges, n_nodes, directed).sort().values
         self._before = self._places - torch.arange(edges.shape[1], device=edges.device)  # non-edges before each edge
-
-    def _number(self, nodes: Tensor) -> Tensor:
-        """The places of pairs among all pairs."""
-        if self.directed:
-            i, j = nodes
-            return i * (self.n_nodes - 1) + j - (j > i).long()  # the inverse of `_ordered_pair`
-        return _number(*nodes.aminmax(dim=0))
 
     def draw(self, absent: int, present: int | None = None, generator: torch.Generator | None = None) -> Pairs:
         """Pairs for one estimate.
@@ -195,7 +200,7 @@ class PairSampler:
             generator: source of the draws, on the device of the edges.
         """
         drawn = self._draw(absent, present, generator)[0]
-        return drawn._replace(nodes=self._named(drawn.nodes))
+        return drawn if self._among is None else drawn._replace(nodes=self._among[drawn.nodes])
 
     def _draw(self, absent: int, present: int | None, generator: torch.Generator | None) -> tuple[Pairs, Tensor]:
         """Pairs in terms of the nodes that may be drawn, and how often each counts by the weights of the edges."""
@@ -225,10 +230,6 @@ class PairSampler:
             counts = torch.cat([weights, weights.new_ones(absent)])
         return Pairs(torch.cat([edges, missing], 1), joined, weight * counts), counts
 
-    def _named(self, nodes: Tensor) -> Tensor:
-        """The nodes of pairs by their places among all nodes."""
-        return nodes if self._among is None else self._among[nodes]
-
     def step(self, generator: torch.Generator | None = None) -> Pairs:
         """For a training step: at most 65,536 edges, and ten non-edges for each."""
         present = min(self.edges.shape[1], _PRESENT)
@@ -241,7 +242,7 @@ class PairSampler:
         return math.log(self.rest / max(1, self.edges.shape[1]))
 
     def balanced(self, generator: torch.Generator | None = None) -> BalancedPairs:
-        """The same with as many non-edges as edges, half of them between nodes that are drawn by their degrees.
+        """Return the same with as many non-edges as edges, half of them between nodes that are drawn by their degrees.
 
         Uniform pairs tell nodes with many edges from nodes with few, and hardly anything else. Among pairs of the
         degrees that edges have, what is left to learn is which nodes are near.
@@ -253,10 +254,13 @@ class PairSampler:
         uniform = drawn.nodes[:, drawn.nodes.shape[1] - likely :]
         nodes = torch.cat([drawn.nodes[:, : drawn.nodes.shape[1] - likely], self._by_degree(uniform, generator)], 1)
         # How often a pair is drawn, on average, if it is not joined.
-        rate = (absent - likely * (1.0 - self._refused)) / self.rest + likely * self._chance(nodes)
+        tails, heads, refused = self._degrees
+        chance = tails[nodes[0]] * heads[nodes[1]] * (1.0 if self.directed else 2.0)
+        rate = (absent - likely * (1.0 - refused)) / self.rest + likely * chance
         weight = torch.where(drawn.present > 0, drawn.weight, 1.0 / rate)
         shift = (max(1, present) / max(1, self.edges.shape[1]) / rate).log()
-        return BalancedPairs(self._named(nodes), drawn.present, weight, shift, counts)
+        nodes = nodes if self._among is None else self._among[nodes]
+        return BalancedPairs(nodes, drawn.present, weight, shift, counts)
 
     def _by_degree(self, uniform: Tensor, generator: torch.Generator | None) -> Tensor:
         """Pairs whose nodes are drawn by their degrees; in place of an edge, or of twice the same node, the pair that
@@ -266,28 +270,21 @@ class PairSampler:
         size = uniform.shape[1:]
         drawn = [end[torch.randint(max(1, len(end)), size, generator=generator, device=end.device)] for end in ends]
         nodes = torch.stack(drawn)
-        number = self._number(nodes)
+        number = pair_places(nodes, self.n_nodes, self.directed)
         places = torch.searchsorted(self._places, number).clamp_max(edges.shape[1] - 1)
         refused = (nodes[0] == nodes[1]) | (self._places[places] == number)
         return torch.where(refused, uniform, nodes)
 
-    def _chance(self, nodes: Tensor) -> Tensor:
-        """How likely each pair is one whose nodes were drawn by their degrees."""
-        tails, heads = self._degrees
-        return tails[nodes[0]] * heads[nodes[1]] * (1.0 if self.directed else 2.0)
-
     @cached_property
-    def _degrees(self) -> tuple[Tensor, Tensor]:
-        """Of each node, as shares of all: out and in, or both together."""
-        ends = (self.edges[0], self.edges[1]) if self.directed else (self.edges.reshape(-1),)
+    def _degrees(self) -> tuple[Tensor, Tensor, float]:
+        """Degrees of the nodes as shares of all, out and in or both together, and how likely two nodes that are drawn
+        by them are joined, or the same."""
+        edges = self.edges
+        ends = (edges[0], edges[1]) if self.directed else (edges.reshape(-1),)
         shares = [torch.bincount(end, minlength=self.n_nodes).double() / max(1, end.numel()) for end in ends]
-        return shares[0], shares[-1]
-
-    @cached_property
-    def _refused(self) -> float:
-        """How likely nodes drawn by their degrees are joined, or the same."""
-        tails, heads = self._degrees
-        return float(self._chance(self.edges).sum() + (tails * heads).sum())
+        tails, heads = shares[0], shares[-1]
+        joined = tails[edges[0]] * heads[edges[1]] * (1.0 if self.directed else 2.0)
+        return tails, heads, float(joined.sum() + (tails * heads).sum())
 
 
 def exact(n_nodes: int, listed: bool = False) -> bool:
@@ -306,7 +303,7 @@ class EdgeModel(nn.Module, ABC):
 
     @abstractmethod
     def numbers(self) -> tuple[Tensor, ...]:
-        """The learned numbers that p depends on, without dimensions."""
+        """Return the learned numbers that p depends on, without dimensions."""
 
     @abstractmethod
     def absence(self, d: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
@@ -339,7 +336,7 @@ class GeodesicEdges(EdgeModel):
     stands for max(d, floor): such a pair costs −log tanh(floor), 6.9 nats at 0.001, and exerts no force below it.
 
     Arguments:
-        floor: the smallest distance that is told from 0.
+        floor: the smallest distance that differs from 0.
 
     Example:
         >>> GeodesicEdges().probability(torch.tensor([0.0, 0.5, 40.0]))
@@ -479,7 +476,7 @@ class GraphVAE(Latent):
 
     In a directed graph they have two, b_i as a sender and b'_j as a receiver: p(A_ij) of an edge from i to j depends on
     d(z_i, z_j) − b_i − b'_j, and the product is over ordered pairs, each of which counts `weight` times. Which way an
-    edge between two nodes runs is then told by their levels b − b': its log-odds are the difference of these over t.
+    edge between two nodes runs is then decided by their levels b − b': its log-odds are the difference of these over t.
 
     An edge of weight w counts as w edges: Σ w_ij·log p over the edges, Σ log(1 − p) over the other pairs. Among pairs
     that look alike to the model, the odds p/(1 − p) become the total weight over the number of pairs without an edge:
@@ -536,7 +533,9 @@ class GraphVAE(Latent):
     def _encoded(self, adjacency: Adjacency, features: Tensor | None) -> Tensor:
         if features is not None:
             features = checks.real("features", features)
-        return self.encoder(_real(adjacency), features)
+        if not isinstance(adjacency, Arcs):
+            adjacency = checks.real("adjacency", adjacency)
+        return self.encoder(adjacency, features)
 
     def terms(self, graph: GraphBatch, noise: Tensor) -> Terms:
         """weight·Σ_{i<j} log p(A_ij | z_i, z_j), shape (k,), and log q(z_i | A) − log p(z_i), shape (k, n), for draws
@@ -573,7 +572,7 @@ class GraphVAE(Latent):
             (factor,) = self.space
             empty = factor.sum_over_pairs(S, absence, *numbers, dtype=self.dtype)
         else:
-            every = _every_pair(S.shape[-2], self.directed, S.device)
+            every = every_pair(S.shape[-2], self.directed, S.device)
             gaps = self._gaps(S, every, popularity).to(self.dtype)
             empty = absence(gaps, *numbers)[0].sum(-1, dtype=torch.float64)
         logits = self.edges.logits(self._gaps(S, checks.tensor("pairs", joined), popularity))
@@ -599,8 +598,8 @@ class GraphVAE(Latent):
     ) -> Tensor:
         """E[log p(A | Z)] − β·Σ_i KL_i estimated from k draws: one number for the graph."""
         if noise is None:
-            adjacency = _real(adjacency)
-            noise = self.noise(adjacency.shape[-1], k)
+            matrix = adjacency.out if isinstance(adjacency, Arcs) else checks.real("adjacency", adjacency)
+            noise = self.noise(matrix.shape[-1], k)
         reconstruction, kl = self.terms(GraphBatch(adjacency, pairs, features), noise)
         return (reconstruction - beta * kl.sum(-1)).mean()
 
@@ -617,22 +616,13 @@ class GraphVAE(Latent):
         return -self._gaps(self.posterior(encoded).loc, checks.tensor("pairs", pairs), own)
 
     def sample(self, nodes: int, generator: torch.Generator | None = None, popularity: Tensor | None = None) -> Tensor:
-        """A new graph: points from the prior, edges between them, shape (2, E), each once as i < j; of a directed graph
-        from i to j. `popularity` is that of the new nodes with their sides, shape (2, nodes) or (3, nodes)."""
+        """Return a new graph: points from the prior, edges between them, shape (2, E), each once as i < j; of a
+        directed graph from i to j. `popularity` is that of the new nodes with their sides, shape (2, nodes) or (3,
+        nodes)."""
         with torch.no_grad():
             S = self.prior().transform(self.noise(nodes, 1, generator)[0])
             found = []
-            for pairs in _every_pair(nodes, self.directed, S.device).split(_AT_ONCE, 1):
+            for pairs in every_pair(nodes, self.directed, S.device).split(_AT_ONCE, 1):
                 chance = torch.rand(pairs.shape[1], generator=generator, device=S.device, dtype=torch.float64)
                 found.append(pairs[:, chance < self.edges.probability(self._gaps(S, pairs, popularity))])
             return torch.cat(found, 1) if found else S.new_empty(2, 0, dtype=torch.int64)
-
-
-def _real(adjacency: Adjacency) -> Adjacency:
-    return adjacency if isinstance(adjacency, Arcs) else checks.real("adjacency", adjacency)
-
-
-def _every_pair(nodes: int, directed: bool, device: torch.device) -> Tensor:
-    """All pairs i < j, shape (2, P); if directed those j > i after them."""
-    pairs = torch.triu_indices(nodes, nodes, 1, device=device)
-    return torch.cat([pairs, pairs.flip(0)], 1) if directed else pairs

@@ -134,7 +134,7 @@ def _compiled(model: VAE | Stack[VAE], batch: Batch, rows: int, noise_rows: int,
     values, buffers = list(stack.tensors.values()), list(stack.buffers.values())
 
     def function(method: str, place: int, spec: Any) -> Callable[..., Any]:
-        """A method as a function of plain lists of tensors, which compilers take; `place` is that of the batch."""
+        """Make a method a function of plain lists of tensors, which compilers take; `place` is that of the batch."""
 
         def call(values: list[Tensor], buffers: list[Tensor], *args: Any) -> Any:
             tensors = dict(zip(stack.tensors, values, strict=True))

@@ -143,8 +143,8 @@ class _FarStress(_OfRows):
 
 
 def far_stress(distances: Tensor, far: Tensor) -> Tensor:
-    """What every row adds to the stress Σ(d − α·T)²/T / Σd²/T with the best α, in which pairs count the more the closer
-    they are (Sammon, 1969); the mean over the rows that have a pair that counts is the stress, from 0 to 1.
+    """Return what every row adds to the stress Σ(d − α·T)²/T / Σd²/T with the best α, in which pairs count the more the
+    closer they are (Sammon, 1969); the mean over the rows that have a pair that counts is the stress, from 0 to 1.
 
     Arguments:
         distances: d, in the latent space, (rows, others).

@@ -155,7 +155,7 @@ class Stack(Generic[Model]):
         return self.pure("terms", self.leaves, self.buffers, *args)
 
     def pure(self, method: str, tensors: Tensors, buffers: Tensors, *args: Any) -> Any:
-        """A method of every model, as a pure function of parameters, buffers and arguments."""
+        """Return a method of every model, as a pure function of parameters, buffers and arguments."""
         module = _Method(self.models[0], method)
 
         def one(tensors: Tensors, buffers: Tensors, *args: Any) -> Any:
@@ -191,7 +191,7 @@ def _aliases(model: nn.Module) -> dict[str, str]:
 
 
 def architecture(model: Stackable) -> Any:
-    """What the models of a stack have in common. The result can be compared with `==`, but not hashed.
+    """Return what the models of a stack have in common. The result can be compared with `==`, but not hashed.
 
     Example:
         >>> from curvae.training import Config, build
@@ -265,7 +265,7 @@ def blas_products(model: nn.Module) -> Iterator[None]:
 
 
 def trace(function: Callable[..., Any], *example: Any, compiled: bool) -> Callable[..., Any]:
-    """`function` with vmap and gradients resolved to operations on tensors, for arguments shaped like the example.
+    """Resolve vmap and gradients in `function` to operations on tensors, for arguments shaped like the example.
 
     torch.compile cannot see through vmap of a gradient; of the flat graph it fuses what is small.
     """

@@ -63,13 +63,13 @@ class Posterior(nn.Module):
         return self
 
     def forward(self, features: Tensor) -> HyperbolicNormal | ProductNormal:
-        """The posterior of every row, on `Lorentz`, in float64."""
+        """Return the posterior of every row, on `Lorentz`, in float64."""
         return self.space.posterior(self.head(features))
 
     def draw(
         self, features: Tensor, noise: Tensor, room: float = 1.0, dtype: torch.dtype | None = None
     ) -> tuple[Tensor, Tensor]:
-        """A draw z made from `noise` of shape (k, rows, d), in `dtype` or else the parameters', and
+        """Return a draw z made from `noise` of shape (k, rows, d), in `dtype` or else the parameters', and
         log q(z | x) − log p(z)."""
         return self.space.draw(self.head(features), noise, dtype or self.head.weight.dtype, room)
 
@@ -116,7 +116,7 @@ class Latent(nn.Module):
         return self.space.prior()
 
     def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
-        """Standard normal noise for k draws of each row, or node: shape (k, rows, d)."""
+        """Return standard normal noise for k draws of each row, or node: shape (k, rows, d)."""
         if k < 1:
             raise ValueError(f"k, the number of draws, must be at least 1, got {k}")
         device = generator.device if generator is not None else self.device
@@ -237,7 +237,7 @@ class VAE(Latent):
         return self.posterior(self._features(Batch.of(x)))
 
     def decode(self, S: Tensor, context: Tensor | None = None) -> Tensor:
-        """Outputs for the likelihood, shape (…, outputs), at points S of shape (…, d).
+        """Return outputs for the likelihood, shape (…, outputs), at points S of shape (…, d).
 
         A decoder with a context needs it: (rows, covariates) for points (…, rows, d), or one row for all.
         """
@@ -312,7 +312,7 @@ class VAE(Latent):
         return torch.sub(reconstruction, kl, alpha=beta).mean(0)
 
     def iwae(self, x: Tensor | Batch, k: int = 1, noise: Tensor | None = None) -> Tensor:
-        """The importance-weighted bound log 1/k Σ p(x, z)/q(z|x) with k draws, for each row."""
+        """Return the importance-weighted bound log 1/k Σ p(x, z)/q(z|x) with k draws, for each row."""
         reconstruction, kl, *_ = self.terms(x, self.noise(len(x), k) if noise is None else noise)
         weights = reconstruction - kl
         return torch.logsumexp(weights, 0) - math.log(len(weights))

@@ -147,15 +147,16 @@ class AdjacencyMaker:
         order = (rows * n_nodes + columns).argsort()
         kind = torch.int32 if not dense and len(order) < 2**31 else torch.int64
         self._rows, self._columns, self._number = (one[order].to(kind) for one in (rows, columns, number))
-        self._starts = self._ends(self._rows)
-        if directed:  # the same of the transpose, and the places of its entries
-            self._turned = (columns * n_nodes + rows)[order].argsort().to(kind)
-            self._turned_starts, self._turned_columns = self._ends(self._columns), self._rows[self._turned]
-
-    def _ends(self, rows: Tensor) -> Tensor:
-        """Where the entries of every row begin, and after the last where they end, shape (n + 1,)."""
-        counts = torch.bincount(rows, minlength=self.n_nodes)
-        return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(rows.dtype)
+        # Where the entries of every row begin, and after the last where they end, shape (n + 1,); if the graph is
+        # directed, also in the transpose.
+        sides = (self._rows, self._columns) if directed else (self._rows,)
+        counts = [torch.bincount(side, minlength=n_nodes) for side in sides]
+        self._starts, *turned = (torch.cat([each.new_zeros(1), each.cumsum(0)]).to(kind) for each in counts)
+        if directed:
+            self._turned = (
+                (columns * n_nodes + rows)[order].argsort().to(kind)
+            )  # places of the entries in the transpose
+            (self._turned_starts,), self._turned_columns = turned, self._rows[self._turned]
 
     def __call__(self, factor: Tensor | None = None) -> Adjacency:
         """Â with the weights of the edges multiplied by `factor`, shape (E,), where it is given; 0 leaves one out."""
@@ -249,11 +250,6 @@ def _halves(x: Tensor) -> tuple[Tensor, ...]:
     return x.split([half, x.shape[-1] - half], -1)
 
 
-def _mixed(x: Tensor, weight: Tensor) -> Tensor:
-    """x W, x dense or sparse."""
-    return x @ weight if x.layout == torch.strided else full_precision(torch.sparse.mm)(x, weight.to(x.dtype))
-
-
 class GraphConv(nn.Module):
     """Â x W + b: features of a node and its neighbours, mixed.
 
@@ -281,7 +277,10 @@ class GraphConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
     def forward(self, adjacency: Adjacency, x: Tensor | None = None) -> Tensor:
-        product = _propagate(adjacency, self.weight if x is None else _mixed(x, self.weight))
+        mixed: Tensor = self.weight
+        if x is not None:
+            mixed = x @ mixed if x.layout == torch.strided else full_precision(torch.sparse.mm)(x, mixed.to(x.dtype))
+        product = _propagate(adjacency, mixed)
         return product if self.bias is None else product + self.bias
 
     def extra_repr(self) -> str:
@@ -293,8 +292,8 @@ class GraphEncoder(nn.Module):
     """Graph convolutions with ReLU, then Â once more: what a linear head makes of it is a last convolution,
     (Â h)W = Â(hW). With one hidden layer and a `curvae.models.Posterior` the two-layer encoder of Kipf and Welling.
 
-    In a directed graph half of what a layer tells a node comes from nodes that it has an edge to, the other half from
-    those that have one to it.
+    In a directed graph half of what a layer gives to a node comes from nodes that it has an edge to, the other half
+    from those that have one to it.
 
     Arguments:
         in_features: features of a node; the number of nodes if they have none.

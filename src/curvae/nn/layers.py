@@ -51,7 +51,7 @@ class _Number(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self) -> Tensor:
-        """The number, a tensor without dimensions."""
+        """Return the number, a tensor without dimensions."""
         return getattr(self, self._log).exp() if self.learnable else self.fixed
 
 
@@ -98,7 +98,7 @@ class Curvature(_Number):
         return moved
 
     def lorentz(self, dim: int) -> Lorentz:
-        """The hyperboloid of this curvature."""
+        """Return the hyperboloid of this curvature."""
         return Lorentz._unchecked(dim, self())
 
     def extra_repr(self) -> str:
@@ -124,12 +124,6 @@ class PriorScale(_Number):
 
     def extra_repr(self) -> str:
         return f"{float(self().detach()):.4g}" + (", learned" if self.learnable else "")
-
-
-def _width(name: str, value: Tensor) -> int:
-    """The dimension of the space that vectors or points of any length are taken to be of."""
-    value = checks.tensor(name, value)
-    return value.shape[-1] if value.dim() else 1
 
 
 Curvatures = Tensor | Sequence[Tensor] | None
@@ -214,14 +208,16 @@ class ExpMap0(Curved):
     """
 
     def forward(self, v: Tensor, c: Curvatures = None) -> Tensor:
-        return Lorentz._unchecked(_width("v", v), self._c(c)).expmap0(v)
+        v = checks.tensor("v", v)  # of a space of any dimension
+        return Lorentz._unchecked(v.shape[-1] if v.dim() else 1, self._c(c)).expmap0(v)
 
 
 class LogMap0(Curved):
     """log_0: points S to metric tangent vectors at the origin; the inverse of `ExpMap0`."""
 
     def forward(self, S: Tensor, c: Curvatures = None) -> Tensor:
-        return Lorentz._unchecked(_width("S", S), self._c(c)).logmap0(S)
+        S = checks.tensor("S", S)  # of a space of any dimension
+        return Lorentz._unchecked(S.shape[-1] if S.dim() else 1, self._c(c)).logmap0(S)
 
 
 class Ball(Curved):

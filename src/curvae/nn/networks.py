@@ -55,7 +55,7 @@ _GROUPS = 16
 
 
 def keep_variance(layer: nn.Linear, inputs: int | None = None) -> nn.Linear:
-    """A layer whose fresh weights keep the variance of what passes it and a ReLU (He et al. 2015).
+    """Set fresh weights of a layer that keep the variance of what passes it and a ReLU (He et al. 2015).
 
     With PyTorch's default each such layer leaves a sixth of it. After the layers of a convolutional decoder nearly
     nothing of the point would be left in the outputs, and the posterior could collapse to the prior in the first steps.
@@ -315,14 +315,14 @@ def drop_units(encoder: nn.Sequential, rate: float) -> nn.Sequential:
 
 
 class Conditioned(nn.Module):
-    """A network that is told a context: some of its layers give their output plus a linear function of the context.
+    """A network that is given a context: some of its layers give their output plus a linear function of the context.
 
     After a first layer that is affine, that is the same as one input more for every number of the context. The linear
     functions start at 0, so that fresh weights are those of the network without a context.
 
     Arguments:
         layers: the network.
-        context: numbers that it is told.
+        context: numbers that it is given.
         widths: the layers, by place, to whose output a function of the context is added, with the width of the output;
             by default the layers of a `decoder` that an activation follows, and the last.
 
@@ -351,8 +351,9 @@ class Conditioned(nn.Module):
         return found if isinstance(found, nn.Linear) else None
 
     def forward(self, x: Tensor, context: Tensor | None = None, c: Curvatures = None) -> Tensor:
-        """Outputs for x of shape (n, …), given the context of shape (rows, context): n is a multiple of the rows, and
-        x holds all of them before it holds the first again. Curvatures `c` go to the layers that need them."""
+        """Return outputs for x of shape (n, …), given the context of shape (rows, context): n is a multiple of the
+        rows, and x holds all of them before it holds the first again. Curvatures `c` go to the layers that need
+        them."""
         if context is None:
             raise CurvaeError(f"this model needs the covariates of the rows, a context of {self.context} numbers each")
         if context.shape[-1] != self.context:
@@ -384,7 +385,7 @@ def _widths(layers: nn.Sequential) -> dict[int, int]:
 
 
 def decoder(kind: DecoderKind, space: Space, hidden: Sequence[int], out_features: int) -> Decoder:
-    """A network from points S of the space to the parameters of a likelihood (section 3.2 and the decoder ablation).
+    """Build a network from points S of the space to the parameters of a likelihood (section 3.2 and the ablation).
 
     Arguments:
         kind: the first layer: "gyroplane", distances to hyperplanes; "gyroplane_scalar", the same hyperplanes with

@@ -80,7 +80,7 @@ class Factor(nn.Module, ABC):
     """
 
     flat = False
-    """whether it is Euclidean, and stays so"""
+    """whether it has no curvature c, and none to learn"""
 
     def __init__(
         self, dim: int, width: int, curvature: Curvature, prior_scale: float, learn_prior_scale: bool, units: bool
@@ -104,19 +104,19 @@ class Factor(nn.Module, ABC):
 
     @abstractmethod
     def centre(self, outputs: Tensor) -> Tensor:
-        """The centres of posteriors, (…, width), in float64."""
+        """Return the centres of posteriors, (…, width), in float64."""
 
     @abstractmethod
     def around(self, points: Tensor, scale: Tensor, c: float) -> Any:
-        """The distribution of posteriors with these centres and standard deviations."""
+        """Return the distribution of posteriors with these centres and standard deviations."""
 
     @abstractmethod
     def posterior(self, outputs: Tensor) -> Any:
-        """The posterior of every row, from the outputs of an encoder; in float64."""
+        """Return the posterior of every row, from the outputs of an encoder; in float64."""
 
     @abstractmethod
     def prior(self) -> Any:
-        """The prior, around the origin; in float64."""
+        """Return the prior, around the origin; in float64."""
 
     def forward(self) -> Any:
         return self.prior()
@@ -124,7 +124,7 @@ class Factor(nn.Module, ABC):
     def draw(
         self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0, flat: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """A point made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
+        """Return a point made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
 
         If it is known to be `flat`, it is drawn as in ordinary space.
         """
@@ -152,7 +152,7 @@ class Factor(nn.Module, ABC):
         return term(self.distances(points, pairs).to(dtype), *numbers)[0].sum(-1, dtype=torch.float64)
 
     def first_layers(self, kind: DecoderKind, width: int, flat: bool) -> list[nn.Module]:
-        """The layers of a decoder up to its first activation, for the points of the factor."""
+        """Return the layers of a decoder up to its first activation, for the points of the factor."""
         return [nn.Linear(self.width, width)]
 
     def identifiable(self) -> Tensor:
@@ -248,13 +248,13 @@ class HyperbolicFactor(Factor):
         return self.distribution(points, scale, Lorentz(self.dim, c))
 
     def posterior(self, outputs: Tensor) -> HyperbolicNormal:
-        """The normal around μ = exp_0(2h_μ) with σ = softplus(h_σ), for outputs (h_μ, h_σ) of an encoder."""
+        """Return the normal around μ = exp_0(2h_μ) with σ = softplus(h_σ), for outputs (h_μ, h_σ) of an encoder."""
         u, scale = self._tangent(outputs)
         manifold = self.curvature.lorentz(self.dim)
         return self.distribution(h.expmap0(u, manifold._c), scale, manifold, validate_args=False)
 
     def prior(self) -> HyperbolicNormal:
-        """The normal around the origin, on `Lorentz`, in float64."""
+        """Return the normal around the origin, on `Lorentz`, in float64."""
         return self.prior_distribution.centred(self.scale().double(), self.curvature.lorentz(self.dim))
 
     def draw(
@@ -348,13 +348,10 @@ class Space(nn.Module):
         self.dim = sum(factor.dim for factor in self)
         self.width = sum(factor.width for factor in self)
         self.outputs = sum(factor.outputs for factor in self)
-        self.flat = self._flat()
+        # Those of a product that are flat are computed as ordinary space.
+        self.flat = tuple(len(self) > 1 and factor.flat for factor in self)
         self._unitless = all(factor.unit is None for factor in self)
         self.register_load_state_dict_post_hook(_require_as_flat)
-
-    def _flat(self) -> tuple[bool, ...]:
-        """Which factors are computed as ordinary space: those of a product that are flat."""
-        return tuple(len(self) > 1 and factor.flat for factor in self)
 
     def __iter__(self) -> Iterator[Factor]:
         return iter(self.factors)  # type: ignore[arg-type]
@@ -391,7 +388,7 @@ class Space(nn.Module):
         }
 
     def figures(self) -> tuple[FactorFigures, ...]:
-        """The numbers of every factor."""
+        """Return the numbers of every factor."""
         with torch.no_grad():
             return tuple(
                 FactorFigures(f"{one.letter}{i}", one.dim, float(one.curvature()), float(one.scale()))
@@ -399,21 +396,23 @@ class Space(nn.Module):
             )
 
     def split(self, S: Tensor) -> tuple[Tensor, ...]:
-        """The coordinates of points by factor."""
+        """Return the coordinates of points by factor."""
         return S.split([factor.width for factor in self], -1)
 
     def split_outputs(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """What an encoder gives, by factor."""
+        """Return what an encoder gives, by factor."""
         return outputs.split([factor.outputs for factor in self], -1)
 
     def posterior(self, outputs: Tensor) -> HyperbolicNormal | ProductNormal:
-        """The posterior of every row from the outputs of an encoder; on `Lorentz`, in float64."""
+        """Return the posterior of every row from the outputs of an encoder; on `Lorentz`, in float64."""
         parts = zip(self, self.split_outputs(outputs), strict=True)
-        return _joined([factor.posterior(part) for factor, part in parts])
+        each = [factor.posterior(part) for factor, part in parts]
+        return each[0] if len(each) == 1 else ProductNormal(each)
 
     def prior(self) -> HyperbolicNormal | ProductNormal:
-        """The prior, around the origin; on `Lorentz`, in float64."""
-        return _joined([factor.prior() for factor in self])
+        """Return the prior, around the origin; on `Lorentz`, in float64."""
+        each = [factor.prior() for factor in self]
+        return each[0] if len(each) == 1 else ProductNormal(each)
 
     def draw(self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0) -> tuple[Tensor, Tensor]:
         """Points of the posteriors made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
@@ -431,7 +430,7 @@ class Space(nn.Module):
         return torch.cat(points, -1), sum(divergences[1:], divergences[0])
 
     def centres(self, outputs: Tensor) -> Tensor:
-        """The centres of the posteriors, shape (…, width), in float64."""
+        """Return the centres of the posteriors, shape (…, width), in float64."""
         parts = zip(self, self.split_outputs(outputs), strict=True)
         return torch.cat([one.centre(part) for one, part in parts], -1)
 
@@ -457,9 +456,5 @@ class Space(nn.Module):
 
 def _require_as_flat(space: Space, _: Any) -> None:
     """Refuse weights that bend a factor which networks were built to take as flat."""
-    if space.flat != space._flat():
+    if len(space) > 1 and space.flat != tuple(factor.flat for factor in space):
         raise CurvaeError("these weights have other flat factors than the space; build the model with their space")
-
-
-def _joined(parts: list[HyperbolicNormal]) -> HyperbolicNormal | ProductNormal:
-    return parts[0] if len(parts) == 1 else ProductNormal(parts)

@@ -62,7 +62,7 @@ class Store:
             stored = read_json(self.merged())["shards"].get(shard.name) if self.merged().exists() else None
         if stored is None:
             return "missing", {}
-        same = _known(stored.get("settings")) == _known(_plain(shard.settings))
+        same = _without_later(stored.get("settings")) == _without_later(json.loads(json_text(shard.settings, None)))
         return "done" if same else "outdated", dict(stored)
 
     def states(self) -> dict[str, State]:
@@ -86,7 +86,7 @@ class Store:
                 "seconds": round(time.perf_counter() - began, 1),
                 "versions": versions(),
                 "date": today(),
-                "settings": _plain(shard.settings),
+                "settings": shard.settings,
                 **figures,
             },
         )
@@ -106,7 +106,7 @@ class Store:
             "seconds": round(sum(one["seconds"] for one in known.values()), 1),
             "versions": next(iter(known.values()))["versions"],
             "date": max(one["date"] for one in known.values()),
-            **_plain(self.experiment.summarise(known)),
+            **json.loads(json_text(self.experiment.summarise(known), None)),  # as it is read back from the file
             "shards": known,
         }
         write_json(self.merged(), result, 1)
@@ -146,16 +146,12 @@ class Store:
 _THREADS = 4
 
 
-def _plain(value: Any) -> Any:
-    """As it comes back from a JSON file."""
-    return json.loads(json_text(value, None))
-
-
-def _known(settings: Any) -> Any:
-    """Settings without those that came later, where they say what was done before."""
+def _without_later(settings: Any) -> Any:
+    """Leave out settings that were added later, where their value means what was done before."""
     if isinstance(settings, dict):
-        return {name: _known(value) for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
-    return [_known(entry) for entry in settings] if isinstance(settings, list) else settings
+        kept = {name: value for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
+        return {name: _without_later(value) for name, value in kept.items()}
+    return [_without_later(entry) for entry in settings] if isinstance(settings, list) else settings
 
 
 def run_experiment(
@@ -202,15 +198,15 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 
-def _folder(out: Path | None, quick: bool) -> Path:
-    return out or Path("runs/paper-quick" if quick else "results/paper")
+# Where results go by default, for full and for quick runs.
+_FOLDERS = Path("results/paper"), Path("runs/paper-quick")
 
 
 def paper_list(out: Path | None, quick: bool, seed: int) -> Answer:
     """List every experiment with how much of it is done."""
     entries: list[dict[str, Any]] = []
     for experiment in EXPERIMENTS.values():
-        states = Store(_folder(out, quick), experiment, Plan(quick, seed)).states()
+        states = Store(out or _FOLDERS[quick], experiment, Plan(quick, seed)).states()
         done = f"{list(states.values()).count('done')}/{len(states)} shards done"
         text = f"{experiment.name:<9} {done}  {experiment.title} (about {experiment.minutes:g} min on one H200)"
         entries.append({"name": experiment.name, "title": experiment.title, "shards": states, "text": text})
@@ -230,8 +226,7 @@ def paper_run(
     reporter: Reporter,
 ) -> Answer:
     """Run an experiment, or all of them."""
-    plan = Plan(quick, seed)
-    folder = _folder(out, quick)
+    plan, folder = Plan(quick, seed), out or _FOLDERS[quick]
     if what != "all" and what not in EXPERIMENTS:
         near = get_close_matches(what, [*EXPERIMENTS, "all", "list"], 1)
         hint = f"did you mean {near[0]}? Else choose" if near else "choose"
@@ -240,7 +235,7 @@ def paper_run(
     if only and what == "all":
         raise CurvaeError("only=… needs one experiment: curvae paper table1 --only flat, say")
     if shards:
-        return _states(chosen, folder, plan)
+        return _list_shards(chosen, folder, plan)
     workspace = Workspace(choose_device(device), folder / "cache", default_jobs(device))
     results: dict[str, Any] = {}
     lines: list[str] = []
@@ -263,7 +258,8 @@ def paper_run(
     return Answer(results, lines, following)
 
 
-def _states(chosen: Sequence[Experiment], folder: Path, plan: Plan) -> Answer:
+def _list_shards(chosen: Sequence[Experiment], folder: Path, plan: Plan) -> Answer:
+    """List every shard with its state."""
     states = {experiment.name: Store(folder, experiment, plan).states() for experiment in chosen}
     lines = [f"{name} {shard}: {state}" for name, shards in states.items() for shard, state in shards.items()]
     undone = [(name, shard) for name, shards in states.items() for shard, state in shards.items() if state != "done"]

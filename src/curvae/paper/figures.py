@@ -39,8 +39,7 @@ from ..runs.pages import node_places
 from ..training import Config, Fitted
 from ..training.storage import write_bytes
 from . import tables
-from .cells import PLAIN
-from .experiment import PICTURES, Experiment, Page, Plan, Shard, Workspace, split_settings, train
+from .experiment import PICTURES, PLAIN, Experiment, Page, Plan, Shard, Workspace, split_settings, train
 from .methods import GPLVM, principal_components, scaled
 
 __all__ = [
@@ -176,27 +175,26 @@ class TruncatedNormal(RadiusSampler):
 
 
 class GammaProposal(RadiusSampler):
-    """Gamma(2, σ), with the bound M = (Z_g/Z_r)·(2√c)^{−(d−2)}·exp(((d−1)√c·σ + 1)²/2), valid for d ≥ 2."""
+    """Gamma(2, σ), with the bound M = (Z_g/Z_r)·(2√c)^{−(d−2)}·exp(((d−1)√c·σ + 1)²/2), valid for d ≥ 2.
+
+    `log_bound` is the logarithm of M·Z_r/Z_g.
+    """
 
     def __init__(self, dim: int, scale: Tensor, c: float) -> None:
         if dim < 2:
             raise ValueError("the Gamma proposal needs dim ≥ 2: for dim 1 its density is too small near 0")
         super().__init__(dim, scale, c)
-
-    @property
-    def _log_bound(self) -> Tensor:
-        """log of M·Z_r/Z_g."""
-        n, root = self.dim - 1, math.sqrt(self.c)
-        return -(n - 1) * math.log(2 * root) + (n * root * self.scale + 1) ** 2 / 2
+        n, root = dim - 1, math.sqrt(c)
+        self.log_bound = -(n - 1) * math.log(2 * root) + (n * root * self.scale + 1) ** 2 / 2
 
     def propose(self, count: int) -> tuple[Tensor, Tensor]:
         u = torch.rand(2, count, len(self.scale), dtype=torch.float64)
         r = (-u.log().sum(0) * self.scale).clamp_min(1e-300)
-        return r, self.log_density(r) - (r.log() - r / self.scale) - self._log_bound
+        return r, self.log_density(r) - (r.log() - r / self.scale) - self.log_bound
 
     @property
     def acceptance(self) -> Tensor:
-        return (self.log_z - 2 * self.scale.log() - self._log_bound).exp()
+        return (self.log_z - 2 * self.scale.log() - self.log_bound).exp()
 
 
 SAMPLERS: dict[str, type[RadiusSampler]] = {
@@ -214,6 +212,7 @@ def acceptance_rates(dims: Sequence[int], scale: Tensor, c: float = 1.0) -> dict
 # --- geometry -------------------------------------------------------------------------------------------------------
 
 RED, BLUE, ORANGE = "#c0392b", "#2471a3", "#d68910"
+_ARROW = {"arrowstyle": "-|>", "color": RED, "lw": 1.5}
 
 
 def panels(rows: int, columns: int, size: float = 2.2) -> tuple[Figure, list[list[Axes]]]:
@@ -223,21 +222,13 @@ def panels(rows: int, columns: int, size: float = 2.2) -> tuple[Figure, list[lis
 
 
 def _dots(ax: Axes, points: Tensor, **style: Any) -> None:
-    """Points of shape (…, 2) as dots."""
-    points = points.reshape(-1, 2)
-    ax.scatter(points[:, 0], points[:, 1], **{"s": 26, "zorder": 3, **style})
+    """Draw points of shape (…, 2) as dots."""
+    ax.scatter(*points.reshape(-1, 2).T, **{"s": 26, "zorder": 3, **style})
 
 
-def _place(point: Tensor) -> tuple[float, float]:
-    return float(point[0]), float(point[1])
-
-
-def _arrow(ax: Axes, start: Tensor, end: Tensor) -> None:
-    ax.annotate("", _place(end), _place(start), arrowprops={"arrowstyle": "-|>", "color": RED, "lw": 1.5})
-
-
-def _name(ax: Axes, text: str, point: Tensor, shift: tuple[int, int], colour: str) -> None:
-    ax.annotate(f"${text}$", _place(point), shift, textcoords="offset points", color=colour)
+def _label(ax: Axes, text: str, point: Tensor, shift: tuple[int, int], colour: str) -> None:
+    """Write a formula beside a point."""
+    ax.annotate(f"${text}$", tuple(point.tolist()), shift, textcoords="offset points", color=colour)
 
 
 def tree(degree: int = 3, depth: int = 6) -> Figure:
@@ -268,10 +259,10 @@ def geodesics_and_exponential_maps() -> Figure:
         v = torch.tensor([math.cos(angle), math.sin(angle)]) * length / ball.lambda_x(base)
         image = ball.expmap(base, v)
         geodesics(ax, ball, base, image, colors=ORANGE, linewidths=1.4, linestyles="dashed")
-        _arrow(ax, base, base + v)
+        ax.annotate("", tuple((base + v).tolist()), tuple(base.tolist()), arrowprops=_ARROW)
         _dots(ax, image, color=ORANGE)
     _dots(ax, base, color=RED, zorder=4)
-    _name(ax, "z", base, (6, -12), RED)
+    _label(ax, "z", base, (6, -12), RED)
     return figure
 
 
@@ -325,10 +316,10 @@ def projection() -> Figure:
         _dots(ax, feet, facecolor="white", edgecolor=BLUE)
         _dots(ax, p, color=RED)
         tip = p + 0.3 * stretch * a / a.norm()
-        _arrow(ax, p, tip)
-        _name(ax, "p", p, (-12, -10), RED)
-        _name(ax, "a", tip, (2, 3), RED)
-        _name(ax, "z", z[0], (5, 3), BLUE)
+        ax.annotate("", tuple(tip.tolist()), tuple(p.tolist()), arrowprops=_ARROW)
+        _label(ax, "p", p, (-12, -10), RED)
+        _label(ax, "a", tip, (2, 3), RED)
+        _label(ax, "z", z[0], (5, 3), BLUE)
         if not c:
             ax.set(xlim=(-2.4, 2.4), ylim=(-2.4, 2.4))
     return figure

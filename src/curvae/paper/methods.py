@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from ..data import Tree, branching_diffusion
 from ..geometry import hyperboloid as h
 from ..hierarchy import Embedded
-from ..hierarchy.recovery import distortion
+from ..hierarchy.trees import distortion
 from ..maps.statistics import rank_correlation
 from ..models import GraphVAE
 from ..models.graph_vae import AnyPairs

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -32,9 +33,9 @@ __all__ = [
     "radius_histogram",
     "reconstructions",
     "sample_grid",
+    "show_tiles",
     "thin",
     "thumbnails",
-    "tiled",
 ]
 
 
@@ -53,23 +54,28 @@ def thumbnails(images: Points, side: int = _THUMBNAIL) -> Tensor:
     return pixels if shrink == 1 else torch.nn.functional.adaptive_avg_pool2d(pixels, (height, width))
 
 
-def tiled(
-    images: Tensor, rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int], gap: int = 0
-) -> NDArray[np.float64]:
-    """One canvas of shape[0] × shape[1] cells with image k in cell (rows[k], columns[k]), above and left of a gap.
+def show_tiles(
+    ax: Axes,
+    images: Tensor,
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    shape: tuple[int, int],
+    gap: int = 0,
+    outer_gap: bool = True,
+    **style: Any,
+) -> AxesImage:
+    """Show one canvas of shape[0] × shape[1] cells with image k in cell (rows[k], columns[k]), above and left of a gap.
 
-    It is NaN, which is drawn clear, where there is no image.
+    The last gaps are left out without `outer_gap`. It is clear where there is no image. Grey levels are shown as they
+    are: 0 is black. Values outside [0, 1] set the range themselves.
     """
     height, width = images.shape[1:]
-    canvas = np.full((shape[0], height + gap, shape[1], width + gap), np.nan)
-    canvas[rows, :height, columns, :width] = images.numpy()
-    return canvas.reshape(shape[0] * (height + gap), -1)
-
-
-def _show(ax: Axes, canvas: NDArray[np.float64], **style: Any) -> AxesImage:
-    """Grey levels as they are: 0 is black. Values outside [0, 1] set the range themselves."""
+    cells = np.full((shape[0], height + gap, shape[1], width + gap), np.nan)
+    cells[rows, :height, columns, :width] = images.numpy()
+    canvas = cells.reshape(shape[0] * (height + gap), -1)
     low, high = min(0.0, float(np.nanmin(canvas))), max(1.0, float(np.nanmax(canvas)))
-    return ax.imshow(canvas, **{"cmap": "gray", "vmin": low, "vmax": high, "interpolation": "antialiased", **style})
+    style = {"cmap": "gray", "vmin": low, "vmax": high, "interpolation": "antialiased", **style}
+    return ax.imshow(canvas if outer_gap else canvas[:-gap, :-gap], **style)
 
 
 def _square(images: Tensor) -> Tensor:
@@ -93,9 +99,9 @@ def _lay(
 ) -> AxesImage:
     """Images in cells (column, row) of an n × n lattice over the disc, cut at the rim."""
     width = half_width(ball, reach)
-    canvas = tiled(_square(images).flip(1), cells[:, 1], cells[:, 0], (n, n), gap)
     disc(ax, ball, reach=reach)
-    drawn = _show(ax, canvas, origin="lower", extent=(-width, width, -width, width), zorder=1.0, **style)
+    style = {"origin": "lower", "extent": (-width, width, -width, width), "zorder": 1.0, **style}
+    drawn = show_tiles(ax, _square(images).flip(1), cells[:, 1], cells[:, 0], (n, n), gap, **style)
     if circle := rim(ball, reach, transform=ax.transData):
         drawn.set_clip_path(circle)
     return drawn
@@ -194,7 +200,7 @@ def sample_grid(ax: Axes, images: Points, columns: int | None = None, **style: A
     columns = columns or math.ceil(math.sqrt(len(pixels)))
     row, column = np.divmod(np.arange(len(pixels)), columns)
     ax.axis("off")
-    return _show(ax, tiled(pixels, row, column, (int(row[-1]) + 1, columns), gap=1)[:-1, :-1], **style)
+    return show_tiles(ax, pixels, row, column, (int(row[-1]) + 1, columns), gap=1, outer_gap=False, **style)
 
 
 _FEATURES = 100  # of a row that is not an image, so many are shown
@@ -252,10 +258,10 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
     """
     if not history:
         raise CurvaeError("there are no learning curves to draw: the history is empty; train for at least one epoch")
-    first, second = axes
-    _series(first, history, "elbo", INK)
+    (first, second), records = axes, pd.DataFrame(list(history))
+    _series(first, records, "elbo", INK)
     quiet(first, "epoch", "ELBO (nats)")
-    if any(key.startswith("validation_") for record in history for key in record):
+    if records.columns.str.startswith("validation_").any():
         for style, name in (("-", "training"), ("--", "validation")):
             first.plot([], [], style, color=INK, linewidth=1.1, label=name)
         first.legend(frameon=False, fontsize=7, labelcolor=INK, loc="best")
@@ -264,14 +270,14 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
         (second, "kl", PALETTE[0], "KL (nats)"),
         (right, "reconstruction", PALETTE[1], "reconstruction (nats)"),
     ):
-        _series(ax, history, key, colour)
+        _series(ax, records, key, colour)
         quiet(ax, "epoch", label)
         ax.yaxis.label.set_color(colour)
         ax.tick_params(axis="y", labelcolor=colour)
     right.spines[:].set_visible(False)
     learned = []
     for name in (key for key in history[0] if key == "c" or key.startswith("c_")):
-        c = _values(history, name)
+        c = records[name].to_numpy(np.float64)
         c = c[np.isfinite(c)]
         if (c != c[:1]).any():
             learned.append(f"learned {name}: {c[0]:.3g} → {c[-1]:.3g}")
@@ -280,17 +286,12 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
     return first, second
 
 
-def _values(history: Sequence[Mapping[str, float]], key: str) -> NDArray[np.float64]:
-    return np.array([record.get(key, math.nan) for record in history], dtype=np.float64)
-
-
-def _series(ax: Axes, history: Sequence[Mapping[str, float]], key: str, colour: str) -> None:
-    """A quantity over epochs, for training and validation rows, with limits that the later epochs set."""
-    epoch, drawn = _values(history, "epoch"), []
+def _series(ax: Axes, records: pd.DataFrame, key: str, colour: str) -> None:
+    """Draw a quantity over epochs, for training and validation rows, with limits that the later epochs set."""
+    drawn = []
     for name, style in ((key, "-"), (f"validation_{key}", "--")):
-        value = _values(history, name)
-        known = np.isfinite(value) & np.isfinite(epoch)
-        x, value = epoch[known], value[known]
+        pairs = records.reindex(columns=["epoch", name]).to_numpy(np.float64)
+        x, value = pairs[np.isfinite(pairs).all(1)].T
         if len(value):
             marker = "o" if len(value) == 1 else ""
             ax.plot(x, value, style, color=colour, linewidth=1.1, marker=marker, markersize=4)

@@ -122,10 +122,15 @@ def levels(labels: ArrayLike | Tensor, count: int) -> Levels | NDArray[np.float6
     codes, unique = pd.factorize(values)
     texts = [f"{level:g}" if isinstance(level, float) else str(level) for level in unique]
     frequency = np.bincount(codes[codes >= 0], minlength=len(texts))
-    shown = sorted(range(len(texts)), key=lambda k: (-frequency[k], _natural(texts[k])))
+    # Numbers inside text are sorted by value: "class 9" before "class 10".
+    words = [re.findall(r"([^0-9]*)([0-9]*)", text) for text in texts]
+    rank = [
+        ([(word, int(digits or 0)) for word, digits in found], text) for found, text in zip(words, texts, strict=True)
+    ]
+    shown = sorted(range(len(texts)), key=lambda k: (-frequency[k], rank[k]))
     if len(texts) > len(PALETTE):
         shown = shown[: len(PALETTE) - 1]
-    return Levels(codes, texts, sorted(shown, key=lambda k: _natural(texts[k])))
+    return Levels(codes, texts, sorted(shown, key=rank.__getitem__))
 
 
 def colouring(labels: ArrayLike | Tensor | None, count: int) -> Colouring:
@@ -137,23 +142,9 @@ def colouring(labels: ArrayLike | Tensor | None, count: int) -> Colouring:
     if labels is None:
         return Colouring(np.repeat(to_rgba_array(PALETTE[0]), count, 0))
     found = levels(labels, count)
-    if isinstance(found, Levels):
-        return _categorical(found)
-    scale = sequential(np.nanmin(found), np.nanmax(found))
-    return Colouring(shaded(found, scale), scale=scale)
-
-
-def sequential(low: float, high: float) -> ScalarMappable:
-    """A sequential scale of colours between two numbers."""
-    return ScalarMappable(Normalize(low, high), SEQUENTIAL)
-
-
-def shaded(numbers: NDArray[np.float64], scale: ScalarMappable) -> NDArray[np.float64]:
-    """Colours of numbers, (N, 4): those of the scale, grey for what is not finite."""
-    return np.where(np.isfinite(numbers)[:, None], scale.to_rgba(numbers), to_rgba_array(GREY))
-
-
-def _categorical(found: Levels) -> Colouring:
+    if not isinstance(found, Levels):
+        scale = sequential(np.nanmin(found), np.nanmax(found))
+        return Colouring(shaded(found, scale), scale=scale)
     table = np.repeat(to_rgba_array(GREY), len(found.texts) + 1, 0)  # the last row serves the code −1
     table[list(found.shown)] = to_rgba_array(PALETTE[: len(found.shown)])
     names = [(plain(found.texts[k]), colour) for k, colour in zip(found.shown, PALETTE, strict=False)]
@@ -164,9 +155,14 @@ def _categorical(found: Levels) -> Colouring:
     return Colouring(table[found.codes], names)
 
 
-def _natural(text: str) -> tuple[list[tuple[str, int]], str]:
-    """A key that sorts numbers inside text by value: "class 9" before "class 10"."""
-    return [(word, int(digits or 0)) for word, digits in re.findall(r"([^0-9]*)([0-9]*)", text)], text
+def sequential(low: float, high: float) -> ScalarMappable:
+    """A sequential scale of colours between two numbers."""
+    return ScalarMappable(Normalize(low, high), SEQUENTIAL)
+
+
+def shaded(numbers: NDArray[np.float64], scale: ScalarMappable) -> NDArray[np.float64]:
+    """Colours of numbers, (N, 4): those of the scale, grey for what is not finite."""
+    return np.where(np.isfinite(numbers)[:, None], scale.to_rgba(numbers), to_rgba_array(GREY))
 
 
 def plain(text: str, length: int = 18) -> str:

@@ -1,29 +1,26 @@
 """Runs: from a data source to a folder with a model, a map and a report."""
 
 from .demonstration import demonstrate
-from .diagnosing import DiagnoseRequest, JudgeRequest, diagnose_data, diagnose_run, figures, is_run, judge_map
+from .diagnosing import diagnose_data, diagnose_run, figures, is_run, judge_map
+from .folders import embedding_path
 from .pages import driver_lines, faithful_lines
 from .rows_run import shows_new_rows
 from .run import GraphSource, Reporter, Source, Step
-from .trained import ViewRequest, embed_run, evaluate_run, explain_run, export_run, impute_run, sample_run, view_run
-from .training import CompareRequest, TrainRequest, compare_run, open_run, train_run
+from .trained import embed_run, evaluate_run, explain_run, export_run, impute_run, sample_run, view_run
+from .training import compare_run, open_run, train_run
 
 __all__ = [
-    "CompareRequest",
-    "DiagnoseRequest",
     "GraphSource",
-    "JudgeRequest",
     "Reporter",
     "Source",
     "Step",
-    "TrainRequest",
-    "ViewRequest",
     "compare_run",
     "demonstrate",
     "diagnose_data",
     "diagnose_run",
     "driver_lines",
     "embed_run",
+    "embedding_path",
     "evaluate_run",
     "explain_run",
     "export_run",

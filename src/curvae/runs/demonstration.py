@@ -13,7 +13,7 @@ from ..training.comparison import Comparison, compare
 from ..training.storage import write_json
 from . import pages
 from .folders import new_folder, write_report
-from .run import Reporter
+from .run import SILENT, Reporter
 
 __all__ = ["demonstrate"]
 
@@ -32,6 +32,12 @@ _CONFIG = Config(
     patience=None,
 )
 _REPEATS = 5
+_TREE, _FLAT = "a branching diffusion", "flat data"
+_ABOUT = {
+    _TREE: "127 nodes of a binary tree of depth 6, each seen five times through noise in 50 dimensions. Lines are the "
+    "true hierarchy, which the models do not see; colours are its branches.",
+    _FLAT: "635 rows of independent normal numbers in 50 dimensions: there is nothing to find, and the tool says so.",
+}
 _FIGURES = "demo.json"
 _QUICK = "Three epochs only try whether everything works, and these figures mean little; curvae demo trains in full."
 
@@ -40,61 +46,53 @@ def demonstrate(
     output: Path,
     seed: int = 0,
     quick: bool = False,
-    reporter: Reporter = Reporter(),  # noqa: B008 - frozen
+    reporter: Reporter = SILENT,
 ) -> tuple[Path, dict[str, Comparison]]:
     """Compare the ordinary and the Poincaré VAE on a tree and on flat data; returns the report and the figures.
 
     `quick` only tries whether everything works: its figures mean little.
     """
     with new_folder(output, "demo", force=True, mark=_FIGURES):
-        return _demonstrate(output, seed, quick, reporter)
-
-
-def _demonstrate(output: Path, seed: int, quick: bool, reporter: Reporter) -> tuple[Path, dict[str, Comparison]]:
-    config = replace(_CONFIG, seed=seed, epochs=3 if quick else _CONFIG.epochs)
-    repeats = 3 if quick else _REPEATS
-    notes = [_QUICK] if quick else []
-    tree = branching_diffusion(seed=seed)
-    data = {"a branching diffusion": tree.dataset(), "flat data": flat(seed=seed)}
-    found: dict[str, Comparison] = {}
-    sections: list[Section] = []
-    total = 2 * len(data) * repeats
-    reporter.say(f"{total} trainings: curvature 0 and c = {_CURVATURE:g}, {repeats} seeds, on a tree and on flat data")
-    for name, rows in data.items():
-        result = compare(
-            config,
-            rows.x,
-            (_CURVATURE,),
-            repeats,
-            samples=200,
-            progress=lambda done, total, task=f"training on {name}": reporter.progress(task, done, total, ""),  # type: ignore[misc]
-            warn=reporter.warn,
+        config = replace(_CONFIG, seed=seed, epochs=3 if quick else _CONFIG.epochs)
+        repeats = 3 if quick else _REPEATS
+        notes = [_QUICK] if quick else []
+        tree = branching_diffusion(seed=seed)
+        data = {_TREE: tree.dataset(), _FLAT: flat(seed=seed)}
+        found: dict[str, Comparison] = {}
+        sections: list[Section] = []
+        total = 2 * len(data) * repeats
+        reporter.say(
+            f"{total} trainings: curvature 0 and c = {_CURVATURE:g}, {repeats} seeds, on a tree and on flat data"
         )
-        found[name] = result
-        known = tree if rows.labels is not None else None
-        pictures = []
-        chosen = sampled_rows(len(rows))
-        scores = principal_scores(rows.x[chosen])
-        for c, title in ((0.0, "ordinary VAE"), (_CURVATURE, "Poincaré VAE")):
-            place = result.embeddings[c]
-            projection = place.chart.project(place.points, orient(place, chosen, scores)[0])
-            pictures.append(pages.map_picture(place, rows.labels, title, known, projection, label_name=rows.label_name))
-        told = (
-            "127 nodes of a binary tree of depth 6, each seen five times through noise in 50 dimensions. Lines are the "
-            "true hierarchy, which the models do not see; colours are its branches."
-            if known is not None
-            else "635 rows of independent normal numbers in 50 dimensions: there is nothing to find, and the tool says "
-            "so."
-        )
-        table = pages.comparison_section(result)
-        sections.append(Section(f"On {name}", [told, result.verdict], pictures, table.tables))
-        reporter.say(f"On {name}: {result.verdict}")
-    for note in notes:
-        reporter.say(note)
-    tree_result, flat_result = found.values()
-    good = tree_result.outcome == "hyperbolic" and flat_result.outcome != "hyperbolic"
-    page, title = output / "report.html", "Curvae: a hierarchy found, and none invented"
-    verdict = f"On a tree: {tree_result.verdict} On flat data: {flat_result.verdict}"
-    write_json(output / _FIGURES, {name: result.to_json() for name, result in found.items()})
-    write_report(page, title, verdict, "good" if good else "neutral", notes, sections, seed, reporter.started)
-    return page, found
+        for name, rows in data.items():
+            result = compare(
+                config,
+                rows.x,
+                (_CURVATURE,),
+                repeats,
+                samples=200,
+                progress=lambda done, total, task=f"training on {name}": reporter.progress(task, done, total, ""),  # type: ignore[misc]
+                warn=reporter.warn,
+            )
+            found[name] = result
+            known = tree if rows.labels is not None else None
+            pictures = []
+            chosen = sampled_rows(len(rows))
+            scores = principal_scores(rows.x[chosen])
+            for c, title in ((0.0, "ordinary VAE"), (_CURVATURE, "Poincaré VAE")):
+                place = result.embeddings[c]
+                projection = place.chart.project(place.points, orient(place, chosen, scores)[0])
+                pictures.append(
+                    pages.map_picture(place, rows.labels, title, known, projection, label_name=rows.label_name)
+                )
+            table = pages.comparison_section(result)
+            sections.append(Section(f"On {name}", [_ABOUT[name], result.verdict], pictures, table.tables))
+            reporter.say(f"On {name}: {result.verdict}")
+        reporter.tell(notes, ())
+        tree_result, flat_result = found.values()
+        good = tree_result.outcome == "hyperbolic" and flat_result.outcome != "hyperbolic"
+        page, title = output / "report.html", "Curvae: a hierarchy found, and none invented"
+        verdict = f"On a tree: {tree_result.verdict} On flat data: {flat_result.verdict}"
+        write_json(output / _FIGURES, {name: result.to_json() for name, result in found.items()})
+        write_report(page, title, verdict, "good" if good else "neutral", notes, sections, seed, reporter.started)
+        return page, found

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,101 +15,83 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Dataset, load
-from ..data.files import Messages, count, decimal, is_embedding, listing, meant, quoted, require_file
+from ..data.files import Messages, count, decimal, is_embedding, listing, quoted, require_file, suggest_path
 from ..data.tables import TABLES, read_frame
 from ..errors import CurvaeError, FixableError
-from ..hierarchy import (
-    Diagnosis,
-    Faithfulness,
-    Match,
-    Metric,
-    Recovery,
-    recover,
-    tree_of_embedding,
-)
+from ..hierarchy import Diagnosis, Faithfulness, Metric, recover, tree_of_embedding
 from ..maps.charts import letter_of
 from ..maps.embedding import Embedding, PlacedFactor
 from ..maps.faithfulness import FEWEST
+from ..report.page import Tone
 from ..training.rows import judged_rows
 from ..training.storage import CONFIG, locked, read_description, write_text
 from . import pages
 from .drawing import open_map, open_places
 from .folders import output_file, write_report
+from .graph_run import diagnose_edges
 from .pages import data_section, faithful_section, judge_rows
-from .rows_run import InMemory, loaded
-from .run import DataSource, Reporter, Source, Step, known_tree
-from .training import RUNS
+from .rows_run import Sample, diagnose_table, load_sample
+from .run import SILENT, DataSource, GraphSource, Reporter, Source, Step, known_tree
 
-__all__ = ["DiagnoseRequest", "JudgeRequest", "diagnose_data", "diagnose_run", "figures", "is_run", "judge_map"]
+__all__ = ["diagnose_data", "diagnose_run", "figures", "is_run", "judge_map"]
 
 _STEPS = 3
+_REPORT = Path("report.html")  # whose ending reports have
 
 
-@dataclass(frozen=True)
-class DiagnoseRequest:
-    """What `curvae diagnose` was asked to do with data."""
-
-    source: DataSource
-    metric: Metric = "euclidean"
-    distances: bool = False
-    output: Path | None = None
-    force: bool = False
-    seed: int = 0
-
-    def following(self, found: Diagnosis) -> Step:
-        """What to do next."""
-        if self.distances:
-            report = self.output or Path("report.html")
-            return self.source.step("diagnose", distances=True, output=report, seed=self.seed + 1)
-        if found.outcome == "flat":
-            return self.source.train_step(curvature=0.0)
-        return self.source.compare_step(curvatures=",".join(f"{value:g}" for value in found.suggested))
+_DIAGNOSE: dict[str, Callable[..., Any]] = {Source.kind: diagnose_table, GraphSource.kind: diagnose_edges}
 
 
-def diagnose_data(request: DiagnoseRequest, reporter: Reporter = Reporter()) -> Diagnosis:  # noqa: B008 - frozen
-    """Diagnose data, and write a report where one is asked for."""
-    if request.output is None:
-        return _diagnose(request, reporter)
-    _check_place(output_file(request.output, Path("report.html"), request.force))
-    with locked(request.output):
-        output_file(request.output, Path("report.html"), request.force)  # another process may have written it since
-        return _diagnose(request, reporter)
+def diagnose_data(
+    source: DataSource,
+    metric: Metric = "euclidean",
+    distances: bool = False,
+    *,
+    output: Path | None = None,
+    force: bool = False,
+    seed: int = 0,
+    reporter: Reporter = SILENT,
+) -> tuple[Diagnosis, Step]:
+    """Test data for a hierarchy, and write a report where one is asked for; returns what was found and to do next.
+
+    Arguments:
+        source: the data.
+        metric: distance between rows.
+        distances: whether the data are a matrix of distances.
+        output: report to write, if any.
+        force: overwrite it.
+        seed: of what is drawn at random.
+        reporter: receives messages and progress.
+    """
+    with ExitStack() as held:
+        if output is not None:
+            output_file(output, _REPORT, force)
+            place = next((parent for parent in output.absolute().parents if parent.exists()), Path("/"))
+            if output.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
+                raise CurvaeError(
+                    f"cannot write {output}: {place.name or place} is no folder to write to; "
+                    "choose another with output=…"
+                )
+            held.enter_context(locked(output))
+            output_file(output, _REPORT, force)  # another process may have written it since
+        step = _step_counter(reporter)
+        found, labels, data, warnings = _DIAGNOSE[source.kind](source, metric, distances, seed, reporter, step)
+        reporter.progress("diagnosis", _STEPS, _STEPS, "")
+        reporter.tell(found.notes, ())
+        if output is not None:
+            title = f"Is there a hierarchy in {source.to_json()['name']}?"
+            tone: Tone = "good" if found.outcome == "tree-like" else "neutral"
+            sections = [pages.diagnosis_section(found, labels), pages.delta_section(found), data]
+            write_report(output, title, found.sentence, tone, warnings, sections, seed, reporter.started)
+    if distances:
+        return found, source.step("diagnose", distances=True, output=output or _REPORT, seed=seed + 1)
+    if found.outcome == "flat":
+        return found, source.train_step(curvature=0.0)
+    return found, source.compare_step(curvatures=",".join(f"{value:g}" for value in found.suggested))
 
 
-def _diagnose(request: DiagnoseRequest, reporter: Reporter) -> Diagnosis:
-    run = RUNS[request.source.kind]
-    how = request.metric, request.distances, request.seed
-    data = run.diagnose(request.source, *how, reporter, _steps(reporter))
-    found = data.found
-    reporter.progress("diagnosis", _STEPS, _STEPS, "")
-    reporter.tell(found.notes, ())
-    if request.output is not None:
-        title = f"Is there a hierarchy in {request.source.to_json()['name']}?"
-        sections = [pages.diagnosis_section(found, data.labels), pages.delta_section(found), data.section]
-        write_report(
-            request.output,
-            title,
-            found.sentence,
-            "good" if found.outcome == "tree-like" else "neutral",
-            data.warnings,
-            sections,
-            request.seed,
-            reporter.started,
-        )
-    return found
-
-
-def _check_place(path: Path) -> None:
-    """Raise before the work where a file cannot be written after it."""
-    place = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
-    if path.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
-        raise CurvaeError(
-            f"cannot write {path}: {place.name or place} is no folder to write to; choose another with output=…"
-        )
-
-
-def _steps(reporter: Reporter) -> Callable[[str], None]:
-    """A bar that tells what is being done."""
+def _step_counter(reporter: Reporter) -> Callable[[str], None]:
+    """A function that takes the name of the next step of a diagnosis, for the progress bar."""
     done = itertools.count()
     return lambda name: reporter.progress("diagnosis", next(done), _STEPS, name)
 
@@ -116,13 +99,6 @@ def _steps(reporter: Reporter) -> Callable[[str], None]:
 def is_run(path: str) -> bool:
     """Whether this is a run folder."""
     return (Path(path) / CONFIG).is_file()
-
-
-def _open(run: Path) -> tuple[Embedding, NDArray[np.str_], NDArray[np.str_] | None]:
-    """The embedding of a run as its files tell it, with the ids of the rows and their labels, if they have any."""
-    table, embedding = open_map(run, read_description(run))
-    ids, labels = (table[name].to_numpy(np.str_) for name in ("id", "label"))
-    return embedding, ids, labels if (labels != "").any() else None
 
 
 def diagnose_run(
@@ -145,33 +121,33 @@ def diagnose_run(
         raise CurvaeError(f"{run} is a run; compare it with a tree, tree=…, or write its tree to a file, newick=…")
     result: dict[str, Any] = {}
     lines = []
+    table, points = open_map(run, read_description(run))
+    ids, labels = (table[name].to_numpy(np.str_) for name in ("id", "label"))
     if tree is not None:
-        match, found = _recover(run, tree, seed, reporter)
-        result, lines = {"match": match.to_json(), **found.to_json()}, _recovered(match, found)
+        known, match = known_tree(tree, str(run), ids, labels if (labels != "").any() else None)
+        reporter.tell(match.notes, ())
+        found = recover(known, match.node[match.rows], points.take(match.rows), seed, _step_counter(reporter))
+        reporter.progress("diagnosis", _STEPS, _STEPS, "")
+        levels = count(len(found.purity_by_level), "level")
+        result = {"match": match.to_json(), **found.to_json()}
+        lines = [
+            match.sentence,
+            f"  distances: rank correlation {decimal(found.distance_correlation, 3)} with the tree, "
+            f"{found.pairs:,} pairs",
+            f"  distortion: {found.distortion:.3f} on average, {found.worst_distortion:.3g} at worst",
+            f"  depth: rank correlation {decimal(found.depth_correlation, 3)} with the radius",
+            f"  dendrogram purity {found.purity:.3f}, mean over {levels}, {found.joined:,} rows",
+            f"  mean average precision {found.mean_average_precision:.3f} of nearest rows, "
+            f"{found.queries:,} rows asked",
+        ]
     if newick is not None:
-        result |= _export(run, newick, seed, force)
+        output_file(newick, newick, force, option="newick")
+        drawn = tree_of_embedding(points, ids, seed)
+        write_text(newick, drawn.newick() + "\n")
+        result |= {"newick": str(newick), "leaves": len(ids), "nodes": len(drawn)}
         lines.append(f"newick: {newick}")
     following = Step("diagnose", (str(run),), {"newick": "tree.nwk"}) if newick is None else Step("view", (str(run),))
     return result, lines, following
-
-
-def _recover(run: Path, tree: Path, seed: int, reporter: Reporter) -> tuple[Match, Recovery]:
-    """Compare the embedding of a run with a known tree, from a file or that of the built-in branching diffusion."""
-    points, ids, labels = _open(run)
-    known, match = known_tree(tree, str(run), ids, labels)
-    reporter.tell(match.notes, ())
-    found = recover(known, match.node[match.rows], points.take(match.rows), seed, _steps(reporter))
-    reporter.progress("diagnosis", _STEPS, _STEPS, "")
-    return match, found
-
-
-def _export(run: Path, output: Path, seed: int, force: bool) -> dict[str, Any]:
-    """Write the tree read off the embedding of a run as Newick."""
-    points, ids, _ = _open(run)
-    output_file(output, output, force, option="newick")
-    tree = tree_of_embedding(points, ids, seed)
-    write_text(output, tree.newick() + "\n")
-    return {"newick": str(output), "leaves": len(ids), "nodes": len(tree)}
 
 
 def figures(found: Diagnosis) -> list[str]:
@@ -184,52 +160,10 @@ def figures(found: Diagnosis) -> list[str]:
     return [*lines, largest if delta.exact else f"{largest} of {delta.count:,} seen"]
 
 
-def _recovered(match: Match, found: Recovery) -> list[str]:
-    """Lines for people: how well a tree was recovered."""
-    return [
-        match.sentence,
-        f"  distances: rank correlation {decimal(found.distance_correlation, 3)} with the tree, {found.pairs:,} pairs",
-        f"  distortion: {found.distortion:.3f} on average, {found.worst_distortion:.3g} at worst",
-        f"  depth: rank correlation {decimal(found.depth_correlation, 3)} with the radius",
-        f"  dendrogram purity {found.purity:.3f}, mean over {count(len(found.purity_by_level), 'level')}, "
-        f"{found.joined:,} rows",
-        f"  mean average precision {found.mean_average_precision:.3f} of nearest rows, {found.queries:,} rows asked",
-    ]
-
-
 # `curvae judge`: how faithful is a map of data, made by whatever program?
 
 _EXACT = 5000  # rows up to which figures are exact
 _FLAT = 1e-9  # by how much less than 1 the ratio of ball to metric radius must be in a curved space
-
-
-@dataclass(frozen=True)
-class JudgeRequest:
-    """What `curvae judge` was asked to do.
-
-    Arguments:
-        source: the data.
-        embedding: a table with a row for each of theirs, a matrix, or a run folder.
-        distance: "euclidean" (the default), "poincare" or "lorentz"; a map of Curvae has its own.
-        output: report to write, if any.
-        force: overwrite it.
-        seed: of what is drawn at random.
-    """
-
-    source: Source
-    embedding: Path
-    distance: Any = None
-    output: Path | None = None
-    force: bool = False
-    seed: int = 0
-
-    @property
-    def following(self) -> Step:
-        """What to do next: look at the map of a run, or make one to compare with."""
-        run = self.embedding if self.embedding.is_dir() else self.embedding.parent
-        if (run / CONFIG).is_file():
-            return Step("view", (str(run),))
-        return self.source.train_step()
 
 
 class _Map(NamedTuple):
@@ -240,18 +174,55 @@ class _Map(NamedTuple):
     held_out: NDArray[np.bool_] | None
     note: str
 
+    def take(self, rows: NDArray[np.intp]) -> tuple[Any, NDArray[np.bool_] | None]:
+        """The places of some rows, and which of them were held out."""
+        places = self.places.take(rows) if isinstance(self.places, Embedding) else self.places[rows]
+        return places, None if self.held_out is None else self.held_out[rows]
 
-def judge_map(request: JudgeRequest, reporter: Reporter = Reporter()) -> Faithfulness:  # noqa: B008 - frozen
-    """Measure how faithful a map is, and write a report where one is asked for."""
-    if request.output is not None:
-        output_file(request.output, Path("report.html"), request.force)
-    request = _with_roles(request)
-    own = loaded(request.source, request.seed, reporter)
-    found = _read(request, own)
-    data, places, held, note = _matched(own, found, request.embedding)
-    _require_apart(places, request.embedding)
-    distance = {} if request.distance is None else {"distance": request.distance}
-    judged = judge_rows(data, places, held, seed=request.seed, rows=_EXACT, **distance)
+
+def judge_map(
+    source: Source,
+    embedding: Path,
+    distance: Any = None,
+    *,
+    output: Path | None = None,
+    force: bool = False,
+    seed: int = 0,
+    reporter: Reporter = SILENT,
+) -> tuple[Faithfulness, Step]:
+    """Measure how faithful a map is, and write a report where one is asked for; returns what was found and to do next.
+
+    Arguments:
+        source: the data.
+        embedding: a table with a row for each of theirs, a matrix, or a run folder.
+        distance: "euclidean" (the default), "poincare" or "lorentz"; a map of Curvae has its own.
+        output: report to write, if any.
+        force: overwrite it.
+        seed: of what is drawn at random.
+        reporter: receives messages.
+    """
+    if output is not None:
+        output_file(output, _REPORT, force)
+    run = embedding if embedding.is_dir() else embedding.parent
+    # Look at the map of a run, or make one to compare with.
+    following = Step("view", (str(run),)) if (run / CONFIG).is_file() else source.train_step()
+    if (embedding / CONFIG).is_file():
+        stored: Any = read_description(embedding).get("source")
+        same = isinstance(stored, dict) and stored.get("name") == Path(source.path).name
+        if same and not source.options:  # read as the run did, where nothing else is asked for
+            source = replace(source.again(stored), memory=source.memory, cache=source.cache)
+    own = load_sample(source, seed, reporter)
+    found = _read_map(embedding, source, own)
+    if distance is not None and isinstance(found.places, Embedding):
+        raise CurvaeError(f"{embedding} is a map of Curvae and has its own distances; leave out distance=…")
+    data, places, held, note = _matched(own, found, embedding)
+    points = places.tangent if isinstance(places, Embedding) else np.asarray(places)
+    if (points == points[:1]).all():
+        raise CurvaeError(
+            f"all rows lie in one point of {embedding.name}, so there are no neighbours to judge; check the map"
+        )
+    how = {} if distance is None else {"distance": distance}
+    judged = judge_rows(data, places, held, seed=seed, rows=_EXACT, **how)
     if judged is None:
         raise CurvaeError(f"{len(data)} rows are too few to judge a map; at least {FEWEST} are needed")
     notes = [found.note, note]
@@ -261,47 +232,26 @@ def judge_map(request: JudgeRequest, reporter: Reporter = Reporter()) -> Faithfu
             0, f"All {data.n_columns:,} columns, {first!r} to {last!r}, are data; leave out labels with label=…."
         )
     reporter.tell(notes, data.warnings)
-    if request.output is not None:
-        title = f"How faithful is {request.embedding.name} to {Path(request.source.path).name}?"
+    if output is not None:
+        title = f"How faithful is {embedding.name} to {Path(source.path).name}?"
+        tone: Tone = "neutral" if judged.behind else "good"
         sections = [faithful_section(judged), data_section(data, notes)]
-        write_report(
-            request.output,
-            title,
-            judged.verdict,
-            "neutral" if judged.behind else "good",
-            data.warnings,
-            sections,
-            request.seed,
-            reporter.started,
-        )
-    return judged
+        write_report(output, title, judged.verdict, tone, data.warnings, sections, seed, reporter.started)
+    return judged, following
 
 
-def _with_roles(request: JudgeRequest) -> JudgeRequest:
-    """Read the file that a run was trained on as the run did, where nothing else is asked for."""
-    if not (request.embedding / CONFIG).is_file():
-        return request
-    stored, source = read_description(request.embedding).get("source"), request.source
-    if not isinstance(stored, dict) or stored.get("name") != Path(source.path).name or source.options:
-        return request
-    return replace(request, source=replace(source.again(stored), memory=source.memory))
-
-
-def _read(request: JudgeRequest, own: InMemory) -> _Map:
-    path = request.embedding
+def _read_map(path: Path, source: Source, own: Sample) -> _Map:
     run = path if path.is_dir() else path.parent
     if path.is_dir() or (path.name in ("embedding.csv", "embedding.parquet") and (run / CONFIG).is_file()):
-        _refuse_distance(request)
         return _of_run(run, own)
     try:
-        return _of_file(request)
+        return _of_file(path, source)
     except OSError as error:
-        hint = meant(path, "check the file")
+        hint = suggest_path(path, "check the file")
         raise CurvaeError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
 
 
-def _of_file(request: JudgeRequest) -> _Map:
-    path = request.embedding
+def _of_file(path: Path, source: Source) -> _Map:
     require_file(path)
     if not any(path.name.lower().endswith(ending) for ending in TABLES):
         try:
@@ -315,19 +265,15 @@ def _of_file(request: JudgeRequest) -> _Map:
             )
         matrix = data.x
         return _Map(matrix if isinstance(matrix, np.ndarray) else matrix.toarray(), None, None, "Coordinates: all.")
-    frame = read_frame(path, {"id"}, {"id", "label", *_roles(request.source)}, Messages())
+    # Columns of the data that are no coordinates, where a map repeats them.
+    roles = {"label", *(name for name in (source.id, source.label, source.group) if name is not None)}
+    frame = read_frame(path, {"id"}, {"id", *roles}, Messages())
     if is_embedding(list(map(str, frame.columns))):
-        _refuse_distance(request)
         return _of_curvae(path, frame)
-    return _of_table(path, frame, request.source)
+    return _of_table(path, frame, source.id, roles)
 
 
-def _refuse_distance(request: JudgeRequest) -> None:
-    if request.distance is not None:
-        raise CurvaeError(f"{request.embedding} is a map of Curvae and has its own distances; leave out distance=…")
-
-
-def _of_run(run: Path, own: InMemory) -> _Map:
+def _of_run(run: Path, own: Sample) -> _Map:
     description = read_description(run)
     note = "The map of a run, with its own distances."
     if own.chosen is None:
@@ -367,26 +313,21 @@ def _curvature(ball: NDArray[np.float64], radius: NDArray[np.float64]) -> float:
     return float(2 * brentq(lambda u: np.tanh(u) / u - ratio, 1e-9, 1 / ratio + 1) / radius[far]) ** 2
 
 
-def _of_table(path: Path, frame: pd.DataFrame, source: Source) -> _Map:
-    """All columns of numbers but ids and labels."""
+def _of_table(path: Path, frame: pd.DataFrame, id_name: str | None, roles: set[str]) -> _Map:
+    """All columns of numbers but ids and those that have another role in the data."""
     names = list(map(str, frame.columns))
-    named = next((name for name in (source.id, "id") if name in names), None)
-    if named is None and names[0].startswith("Unnamed: ") and source.id is not None:
+    named = next((name for name in (id_name, "id") if name in names), None)
+    if named is None and names[0].startswith("Unnamed: ") and id_name is not None:
         named = names[0]
     numbers = {name for name in names if pd.api.types.is_numeric_dtype(frame[name])}
-    used = [name for name in names if name in numbers - {named, "label", *_roles(source)}]
+    used = [name for name in names if name in numbers - {named, *roles}]
     if not used:
         raise CurvaeError(f"{path.name} has no columns of numbers for coordinates; its columns are {quoted(names)}")
     ids = None if named is None else frame[named].astype(str).to_numpy(np.str_)
     return _Map(frame[used].to_numpy(np.float64), ids, None, f"Coordinates: {listing(used)}.")
 
 
-def _roles(source: Source) -> set[str]:
-    """Columns of the data that are no coordinates, where a map repeats them."""
-    return {name for name in (source.id, source.label, source.group) if name is not None}
-
-
-def _matched(own: InMemory, found: _Map, path: Path) -> tuple[Dataset, Any, NDArray[np.bool_] | None, str]:
+def _matched(own: Sample, found: _Map, path: Path) -> tuple[Dataset, Any, NDArray[np.bool_] | None, str]:
     """Rows of the data and their places, by id, or in their order where either has none."""
     data, chosen = own.data, np.arange(own.rows) if own.chosen is None else own.chosen
     numbered = chosen.astype(np.str_)
@@ -400,7 +341,7 @@ def _matched(own: InMemory, found: _Map, path: Path) -> tuple[Dataset, Any, NDAr
                 f"the data have {count(own.rows, 'row')} and {path.name} has {len(found.places):,}; give id=… with a "
                 "column of both that names the rows"
             )
-        places, held = _taken(found, chosen)
+        places, held = found.take(chosen)
         return data, places, held, "Rows were matched in their order."
     kept = np.flatnonzero(rows >= 0)
     if not len(kept):
@@ -408,22 +349,7 @@ def _matched(own: InMemory, found: _Map, path: Path) -> tuple[Dataset, Any, NDAr
             f"no row of the data is in {path.name}: rows are called {quoted(data.ids[:3])} and there "
             f"{quoted(list(known)[:3])}; use the same ids in both"
         )
-    taken, held = _taken(found, rows[kept])
+    taken, held = found.take(rows[kept])
     how = "row number" if data.id_name is None else "id"
     left = f"; {count(len(data) - len(kept), 'row')} without a place left out" if len(kept) < len(data) else ""
     return data.take(kept), taken, held, f"{count(len(kept), 'row')} matched by {how}{left}."
-
-
-def _require_apart(places: Any, path: Path) -> None:
-    """Raise where all rows lie in one point of a map: none of its neighbours is nearer than another."""
-    points = places.tangent if isinstance(places, Embedding) else np.asarray(places)
-    if (points == points[:1]).all():
-        raise CurvaeError(
-            f"all rows lie in one point of {path.name}, so there are no neighbours to judge; check the map"
-        )
-
-
-def _taken(found: _Map, rows: NDArray[np.intp]) -> tuple[Any, NDArray[np.bool_] | None]:
-    """The places of some rows of a map, and which were held out."""
-    places = found.places.take(rows) if isinstance(found.places, Embedding) else found.places[rows]
-    return places, None if found.held_out is None else found.held_out[rows]

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..data.files import quoted
-from ..data.tables import opened_parquet
+from ..data.files import opened_parquet, quoted
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, PlacedFactor
 from ..settings.factors import NAME
@@ -50,14 +49,30 @@ def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) 
         c: minus the curvature of what is shown.
         wanted: ids of rows to be among them; raises for those that no row has.
     """
-    rows = _count(path)
-    if rows is None or rows <= most:
+    table: pd.DataFrame | None = None
+    if path.suffix == ".parquet":
+        with opened_parquet(path) as file:
+            rows = int(file.metadata.num_rows)
+    else:
         table = read_embedding(path)
         rows = len(table)
-        if rows <= most:
-            _require_found(wanted, set(table["id"]) if wanted else ())
-            return table, rows
-    drawn = _drawn(path)
+    if rows > most:
+        table = _sample_by_density(path, most, c, wanted)
+    elif table is None:
+        table = read_embedding(path)
+    known = set(table["id"]) if wanted else set()
+    if lacking := [name for name in wanted if name not in known]:
+        raise RefusedRowsError(
+            f"no row of the run has the id {quoted(lacking)}; check it with the embedding of the run"
+        )
+    return table, rows
+
+
+def _sample_by_density(path: Path, most: int, c: float, wanted: Collection[str]) -> pd.DataFrame:
+    """Sample at most so many rows, fewer where points are dense, with all that are wanted."""
+    names = list(map(str, next(table_pieces(path)).columns))
+    # The columns with places in the picture, or else the first two tangent coordinates.
+    drawn = ([n for n in names if _DRAWN.fullmatch(n)] or [n for n in names if n.startswith("tangent_")])[:2]
     reach = max(float(_radius(piece, c).max()) for piece in table_pieces(path, drawn))
     counts = np.zeros(_CELLS, np.int64)
     for piece in table_pieces(path, drawn):
@@ -66,40 +81,14 @@ def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) 
     parts = []
     for place, piece in enumerate(table_pieces(path)):
         chance = np.random.default_rng([17, place]).random(len(piece))
-        kept = chance < keep[_cells(piece[drawn], c, reach)]
-        if wanted:
-            kept |= piece["id"].isin(list(wanted)).to_numpy()
+        kept = (chance < keep[_cells(piece[drawn], c, reach)]) | piece["id"].isin(list(wanted)).to_numpy()
         parts.append(piece[kept])
     table = pd.concat(parts, ignore_index=True)
-    _require_found(wanted, set(table["id"]) if wanted else ())
     if len(table) > most:  # by chance
         others = np.flatnonzero(~table["id"].isin(list(wanted)).to_numpy())
-        kept = np.ones(len(table), bool)
-        kept[np.random.default_rng(17).choice(others, len(table) - most, replace=False)] = False
-        table = table[kept].reset_index(drop=True)
-    return table, rows
-
-
-def _require_found(wanted: Collection[str], found: Collection[str]) -> None:
-    if lacking := [name for name in wanted if name not in found]:
-        raise RefusedRowsError(
-            f"no row of the run has the id {quoted(lacking)}; check it with the embedding of the run"
-        )
-
-
-def _count(path: Path) -> int | None:
-    """Rows of a Parquet file; None for a text table, which is read as a whole."""
-    if path.suffix != ".parquet":
-        return None
-    with opened_parquet(path) as file:
-        return int(file.metadata.num_rows)
-
-
-def _drawn(path: Path) -> list[str]:
-    """The columns with places in the picture, or else the first two tangent coordinates."""
-    names = [str(name) for name in next(table_pieces(path)).columns]
-    drawn = [name for name in names if _DRAWN.fullmatch(name)] or [n for n in names if n.startswith("tangent_")]
-    return drawn[:2]
+        left_out = np.random.default_rng(17).choice(others, len(table) - most, replace=False)
+        table = table.drop(left_out).reset_index(drop=True)
+    return table
 
 
 def table_pieces(path: Path, columns: list[str] | None = None) -> Iterator[pd.DataFrame]:
@@ -154,15 +143,35 @@ def _level(counts: NDArray[np.int64], total: float) -> float:
 _SIGMA = re.compile(rf"({NAME}_)?sigma")
 
 
-def open_map(run: Path, description: Mapping[str, Any]) -> tuple[pd.DataFrame, Embedding]:
-    """The table of the rows in `embedding.csv`, and where they lie; `description` is `config.json`."""
-    return _opened(run, description, read_embedding)
+def open_map(
+    run: Path, description: Mapping[str, Any], read: Callable[[Path], pd.DataFrame] = read_embedding
+) -> tuple[pd.DataFrame, Embedding]:
+    """Open the table of the rows in `embedding.csv`, and where they lie.
+
+    Arguments:
+        run: folder.
+        description: its `config.json`.
+        read: reads rows of the table, all by default.
+    """
+    path = embedding_path(run)
+    if description.get("kind") == "comparison":
+        raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
+    if not path.exists() or "summary" not in description:
+        raise unfinished_error(run, description, run_of(description).fitted.kind)
+    try:
+        table = read(path)
+        return table, _placed(table, description)
+    except RefusedRowsError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        message = " ".join(str(error).split())
+        raise CurvaeError(f"{path} is not as curvae fit wrote it ({message}); train again") from error
 
 
 def open_places(
     run: Path, description: Mapping[str, Any], ids: Collection[str] | NDArray[np.int64]
 ) -> tuple[pd.DataFrame, Embedding]:
-    """The same of the rows with these ids, or with these numbers, without all others in memory."""
+    """Open the rows with these ids, or with these numbers, without all others in memory."""
     numbers = isinstance(ids, np.ndarray) and ids.dtype.kind == "i"
     wanted = pd.Index(ids)
 
@@ -178,13 +187,13 @@ def open_places(
             )
         return pd.concat(parts, ignore_index=True)
 
-    return _opened(run, description, read)
+    return open_map(run, description, read)
 
 
 def open_thinned(
     run: Path, description: Mapping[str, Any], most: int, wanted: Collection[str], new: Sequence[pd.DataFrame] = ()
 ) -> tuple[pd.DataFrame, Embedding, int]:
-    """The same of at most so many rows, those with the wanted ids among them, and how many there are in all.
+    """Open at most so many rows, those with the wanted ids among them, and count all.
 
     Tables of `new` rows are put below those of the run, and do not count.
     """
@@ -195,25 +204,7 @@ def open_thinned(
         table, rows = read_thinned(path, most, float(np.atleast_1d(description["summary"]["c"])[0]), wanted)
         return pd.concat([table, *new], ignore_index=True) if new else table
 
-    return *_opened(run, description, read), rows
-
-
-def _opened(
-    run: Path, description: Mapping[str, Any], read: Callable[[Path], pd.DataFrame]
-) -> tuple[pd.DataFrame, Embedding]:
-    path = embedding_path(run)
-    if description.get("kind") == "comparison":
-        raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
-    if not path.exists() or "summary" not in description:
-        raise unfinished_error(run, description, run_of(description).fitted.kind)
-    try:
-        table = read(path)
-        return table, _placed(table, description)
-    except RefusedRowsError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        message = " ".join(str(error).split())
-        raise CurvaeError(f"{path} is not as curvae fit wrote it ({message}); train again") from error
+    return *open_map(run, description, read), rows
 
 
 def deviations(table: pd.DataFrame) -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
 from datetime import UTC, datetime
-from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..data.files import guard, refuse_dangling, require_file, unguard
 from ..data.text_tables import EXACT
-from ..errors import CurvaeError, FixableError
+from ..errors import CurvaeError, FixableError, require
 from ..geometry.frames import Frame
 from ..maps.charts import numbered_columns
 from ..maps.embedding import Embedding
@@ -37,6 +36,7 @@ __all__ = [
     "read_embedding",
     "table_ending",
     "today",
+    "write_array",
     "write_map",
     "write_report",
     "write_table",
@@ -180,7 +180,11 @@ def embedding_table(
     sigma: dict[str, Any] = {"sigma": embedding.sigma}
     if len(embedding.placed) > 1:
         sigma = {f"{part.placed[0].name}_sigma": part.sigma for part in embedding.parts}
-    drawn = {} if frames is None else _drawn_columns(embedding, frames)
+    drawn: dict[str, NDArray[np.float64]] = {}
+    if frames is not None:
+        for part, frame in zip(embedding.parts, frames, strict=True):
+            name = "map" if len(frames) == 1 else f"{part.placed[0].name}_map"
+            drawn |= numbered_columns(name, part.chart.place(frame, part.points))
     own: dict[str, Any] = {}
     if (reach := embedding.popularity) is not None:
         own = {"popularity": reach} if reach.ndim == 1 else dict(zip(_BOTH_WAYS, reach.T, strict=True))
@@ -190,14 +194,6 @@ def embedding_table(
 
 
 _BOTH_WAYS = ("popularity_out", "popularity_in")
-
-
-def _drawn_columns(embedding: Embedding, frames: Sequence[Frame]) -> dict[str, NDArray[np.float64]]:
-    columns: dict[str, NDArray[np.float64]] = {}
-    for part, frame in zip(embedding.parts, frames, strict=True):
-        name = "map" if len(frames) == 1 else f"{part.placed[0].name}_map"
-        columns |= numbered_columns(name, part.chart.place(frame, part.points))
-    return columns
 
 
 def coordinate_columns(embedding: Embedding) -> dict[str, NDArray[np.float64]]:
@@ -237,33 +233,32 @@ def write_tables(path: Path, tables: Iterable[pd.DataFrame]) -> None:
     """Write tables of the same columns below each other, as `write_table` does, each when it is made."""
     with replacing(path) as file:
         if path.suffix == ".parquet":
-            _write_parquet(file, tables)
+            _write_parquet(path, file, tables)
             return
         for place, table in enumerate(tables):
             file.write(_csv_text(table, header=not place).encode(errors="backslashreplace"))
 
 
-def _write_parquet(file: IO[bytes], tables: Iterable[pd.DataFrame]) -> None:
-    parquet = import_module("pyarrow.parquet")
+def _write_parquet(path: Path, file: IO[bytes], tables: Iterable[pd.DataFrame]) -> None:
+    """Write tables in row groups of many rows each, for the file keeps something in memory for every row group."""
+    arrow = require("pyarrow", f"{path.name} needs pyarrow to be written", "parquet", otherwise="write a .csv file")
     writer: Any = None
-    for made in _row_groups(tables):
-        writer = writer or parquet.ParquetWriter(file, made.schema)
-        writer.write_table(made)
-    writer.close()
-
-
-def _row_groups(tables: Iterable[pd.DataFrame]) -> Iterator[Any]:
-    """Tables of Arrow of many rows each, for the file keeps something in memory for every row group."""
-    arrow = import_module("pyarrow")
     held: list[Any] = []
+
+    def write() -> None:
+        nonlocal writer
+        writer = writer or arrow.parquet.ParquetWriter(file, held[0].schema)
+        writer.write_table(arrow.concat_tables(held))
+        held.clear()
+
     for table in tables:
         texts = table.select_dtypes(exclude="number").astype(str)
         held.append(arrow.Table.from_pandas(table.assign(**texts), preserve_index=False))
         if sum(map(len, held)) >= _GROUP:
-            yield arrow.concat_tables(held)
-            held = []
+            write()
     if held:
-        yield arrow.concat_tables(held)
+        write()
+    writer.close()
 
 
 def _csv_text(table: pd.DataFrame, header: bool) -> str:
@@ -275,6 +270,12 @@ def _csv_text(table: pd.DataFrame, header: bool) -> str:
         table[name] = texts[name].map(guard)
     table = table.rename(columns=guard)
     return table.to_csv(index=False, header=header, quoting=QUOTE_NONNUMERIC if delicate else QUOTE_MINIMAL)
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an array as a `.npy` file, atomically."""
+    with replacing(path) as file:
+        np.save(file, array, allow_pickle=False)
 
 
 def read_embedding(path: Path) -> pd.DataFrame:

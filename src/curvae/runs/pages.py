@@ -1,22 +1,26 @@
-"""Pictures and pages of runs."""
+"""The sections of reports: what is drawn and said of data, maps, trainings and comparisons."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from torch import Tensor
 
-from ..data import Dataset, Schema, Tree
-from ..data.dataset import Scaling, column_means, fill, has_missing, source_columns
-from ..data.dataset import places as gaps
+from ..data import Dataset, EdgeSplit, Graph, Schema, Tree, split_edges
+from ..data.dataset import Scaling, source_columns
 from ..data.files import count, decimal
+from ..data.graphs.graph_data import BASELINES
+from ..data.statistics import column_statistics, fill, has_missing
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
 from ..hierarchy import (
@@ -35,7 +39,8 @@ from ..maps.embedding import Embedding
 from ..maps.faithfulness import FEWEST, label_accuracy
 from ..maps.orientation import AlignedMaps
 from ..maps.statistics import mean_interval
-from ..models import LIKELIHOODS
+from ..models import LIKELIHOODS, FermiDirac
+from ..models.graph_vae import exact
 from ..models.likelihoods import choose_likelihood
 from ..nn.space import FactorFigures
 from ..plotting import (
@@ -44,6 +49,7 @@ from ..plotting import (
     dendrogram,
     figure_bytes,
     geodesics,
+    graph_map,
     latent_map,
     mosaic,
     radius_histogram,
@@ -51,52 +57,70 @@ from ..plotting import (
     sample_grid,
 )
 from ..plotting.disc import RIM
+from ..plotting.maps import EDGES_DRAWN, edges_drawn
 from ..plotting.style import colouring
 from ..report import Picture, Section, Table
-from ..training.comparison import Comparison, Criterion
-from ..training.config import Config
+from ..training.comparison import Comparison, Criterion, Paired
+from ..training.config import Config, GraphConfig
 from ..training.evaluate import Likelihoods, Stability, active_dimensions
 from ..training.fitted import Fitted, FittedModel
+from ..training.graph_evaluate import Neighbourhood, link_baselines
+from ..training.graph_fitting import GraphComparison
+from ..training.graph_problem import FittedGraph, listed
 from ..viewer import View
 
 __all__ = [
+    "LINKS",
     "LIVE",
+    "Centre",
     "Explained",
+    "LinkFigures",
+    "against_rules",
+    "beside_comparison",
     "by_factor",
     "capital",
     "comparison_section",
+    "comparison_warnings",
     "criterion_section",
-    "curvature_table",
     "data_section",
     "delta_section",
     "describe_covariates",
+    "details",
     "diagnosis_section",
+    "disconnected",
+    "drawn_sentence",
     "driver_lines",
-    "driver_sections",
-    "each_factor",
+    "drivers_section",
     "faithful_lines",
     "faithful_section",
     "filled_rows",
-    "graph_section",
+    "graph_comparison_section",
+    "graph_data_section",
+    "graph_faithful_section",
+    "graph_map_section",
+    "graph_pictures",
+    "graph_training_section",
     "judge_rows",
     "likelihood_section",
-    "map_files",
+    "links_section",
     "map_picture",
     "map_section",
+    "map_variation",
     "map_view",
-    "movable_map",
+    "missing_section",
     "node_places",
-    "picture",
     "place_text",
+    "ranking_sentence",
     "reconstruction_section",
+    "remark",
+    "row_pictures",
+    "samples_picture",
     "scaled_rows",
+    "scaling_note",
     "space_text",
-    "spread_figures",
-    "spread_pictures",
-    "spread_text",
     "stability_section",
-    "training_of",
     "training_section",
+    "verdict",
 ]
 
 
@@ -104,14 +128,14 @@ __all__ = [
 
 
 def space_text(embedding: Embedding) -> str:
-    """Curvatures: "c = 1 (curvature −1)", or of a product "h1: c = 1 (curvature −1), e2: flat"."""
+    """Describe curvatures: "c = 1 (curvature −1)", or of a product "h1: c = 1 (curvature −1), e2: flat"."""
     if len(embedding.placed) == 1:
         return embedding.chart.text()
     return ", ".join(f"{factor.name}: {factor.chart.text(alone=False)}" for factor in embedding.placed)
 
 
 def place_text(embedding: Embedding) -> str:
-    """Where rows are, for a sentence: "a map of 2 dimensions, c = 1 (curvature −1)"."""
+    """Say where rows are, for a sentence: "a map of 2 dimensions, c = 1 (curvature −1)"."""
     if len(embedding.placed) == 1:
         return f"a map of {count(embedding.dim, 'dimension')}, {space_text(embedding)}"
     factors = (f"{one.name} ({count(one.dim, 'dimension')}, {one.chart.summary})" for one in embedding.placed)
@@ -119,42 +143,36 @@ def place_text(embedding: Embedding) -> str:
 
 
 def by_factor(embedding: Embedding, draw: Callable[[Embedding, int], Sequence[Picture]]) -> list[Picture]:
-    """Pictures of every factor, which `draw` makes of the embedding in the factor and its place in the product.
+    """Collect pictures of every factor, which `draw` makes of the embedding in the factor and its place in the product.
 
-    In a product their captions begin with the factor.
+    In a product their captions begin with the factor, and its name is added to theirs: "map-h1", "map-e2".
     """
-    drawn = [(part, draw(part, place)) for place, part in enumerate(embedding.parts)]
-    if len(drawn) == 1:
-        return list(drawn[0][1])
+    if len(embedding.placed) == 1:
+        return list(draw(embedding, 0))
     return [
-        replace(one, caption=f"Factor {part.placed[0].name}. {one.caption}", alt=f"{one.alt}, {part.placed[0].name}")
-        for part, pictures in drawn
-        for one in pictures
+        replace(
+            one,
+            caption=f"Factor {factor.name}. {one.caption}",
+            alt=f"{one.alt}, {factor.name}",
+            name=one.name and f"{one.name}-{factor.name}",
+        )
+        for place, (part, factor) in enumerate(zip(embedding.parts, embedding.placed, strict=True))
+        for one in draw(part, place)
     ]
 
 
-def map_files(embedding: Embedding, section: Section) -> dict[str, Picture]:
-    """The maps of a section by the names of their files: "map", or of a product "map-h1", "map-e2"."""
-    maps = section.pictures[:: len(section.pictures) // len(embedding.placed)]
-    names = [f"map-{factor.name}" for factor in embedding.placed] if len(maps) > 1 else ["map"]
-    return dict(zip(names, maps, strict=True))
-
-
 def each_factor(fitted: FittedModel, text: Callable[[FactorFigures, int], str]) -> str:
-    """A text about the one factor, or about every factor of a product after its name."""
+    """Write a text about the one factor, or about every factor of a product after its name."""
     texts = {one.name: text(one, place) for place, one in enumerate(fitted.figures)}
     return ", ".join(f"{name}: {said}" if len(texts) > 1 else said for name, said in texts.items())
 
 
-LIVE = 20_000  # rows up to which a report holds a map that can be moved
-
-
-def picture(figure: Figure, caption: str, alt: str, wide: bool = False) -> Picture:
-    return Picture(figure_bytes(figure), caption, alt, wide)
+_BOTH_WAYS = ("popularity as a sender", "popularity as a receiver")
+LIVE = 20_000  # rows up to which a report holds an interactive map
 
 
 def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
-    """The map to be moved; `more` as for `View`, with points in coordinates of the page."""
+    """Make the interactive map; `more` as for `View`, with points in coordinates of the page."""
     if (hierarchy := more.pop("hierarchy", None)) is not None:
         more["hierarchy"] = embedding.chart.page.to_lorentz(hierarchy[0]), hierarchy[1]
     # A standard deviation says nothing about the spread of a projection.
@@ -166,7 +184,7 @@ def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
 
 
 def node_places(tree: Tree, ball: PoincareBall, points: Tensor) -> Tensor:
-    """Where nodes lie: at the Fréchet mean of their observations, of which all have equally many."""
+    """Return where nodes lie: at the Fréchet mean of their observations, of which all have equally many."""
     order = np.argsort(tree.node, kind="stable").reshape(len(tree.parent), -1)
     return ball.frechet_mean(points[torch.from_numpy(order)])
 
@@ -181,9 +199,9 @@ def map_picture(
     wide: bool = False,
     columns: Mapping[str, Any] | None = None,
 ) -> Picture:
-    """The map, projected where it has more than two dimensions, with the true hierarchy where it is known.
+    """Draw the map, projected where it has more than two dimensions, with the true hierarchy where it is known.
 
-    Of up to 20,000 rows it can be moved where scripts run; it knows labels and other `columns` to colour by, but no ids
+    Up to 20,000 rows it is interactive where scripts run; it knows labels and other `columns` to colour by, but no ids
     nor the order of the rows.
     """
     figure = Figure(figsize=(5.2, 4.6))
@@ -192,42 +210,103 @@ def map_picture(
     colours = replace(colouring(labels, len(projection.points)), title=label_name or "")
     latent_map(figure.subplots(), chart, projection.points, colours, hierarchy=hierarchy, title=title)
     known = {} if labels is None else {label_name or "label": labels}
-    view: dict[str, Any] = {"columns": {**known, **(columns or {})}, "hierarchy": hierarchy, "title": title or ""}
-    return movable_map(figure, embedding, projection, "rows", "Posterior centres", wide=wide, **view)
+    view = {"columns": {**known, **(columns or {})}, "hierarchy": hierarchy, "title": title or ""}
+    return _interactive_picture(figure, embedding, projection, "rows", "Posterior centres", view, wide=wide)
 
 
-def movable_map(
+def graph_pictures(graph: Graph, embedding: Embedding, frames: Sequence[Frame], centre: Centre) -> list[Picture]:
+    """Draw the map of every factor with its edges, as it is seen from its frame."""
+
+    def draw(part: Embedding, place: int) -> list[Picture]:
+        figure, projection = Figure(figsize=(6.2, 5.2)), part.chart.project(part.points, frames[place])
+        reached = np.where(np.isfinite(centre.steps), centre.steps, np.nan)
+        name, values = f"steps from {graph.names[centre.closest]}", reached
+        colours = None
+        if graph.labels is not None:
+            name, values = graph.label_name or "label", graph.labels
+            colours = replace(colouring(values, graph.n_nodes), title=graph.label_name or "")
+        graph_map(
+            figure.subplots(),
+            part.chart,
+            projection.points,
+            graph.edges,
+            colours,
+            steps=(centre.steps, name) if colours is None else None,
+            names=graph.names,
+            central=list(dict.fromkeys([int(centre.nearest[0]), centre.closest, *map(int, centre.nearest)])),
+        )
+        more = f" Of {graph.n_edges:,} edges {EDGES_DRAWN:,} are drawn, chosen at random."
+        view = {"columns": {name: values}, "edges": edges_drawn(graph.edges).T, "title": ""}
+        return [
+            _interactive_picture(
+                figure,
+                part,
+                projection,
+                "graph",
+                "Posterior centres of the nodes",
+                view,
+                more if graph.n_edges > EDGES_DRAWN else "",
+                wide=graph.n_nodes <= LIVE,
+            )
+        ]
+
+    return by_factor(embedding, draw)
+
+
+def _interactive_picture(
     figure: Figure,
     embedding: Embedding,
     projection: Projection,
     things: str,
     what: str,
+    view: Mapping[str, Any],
     more: str = "",
     *,
     wide: bool,
-    **view: Any,
 ) -> Picture:
-    """A drawn map, with the same as a map that can be moved if it has few enough points.
+    """Join a drawn map and the same as an interactive map, if it has few enough points.
 
     Arguments:
         figure: the drawing.
         embedding, projection: where points lie, and where they are drawn.
         things: that points are.
         what: is drawn, to begin the caption.
+        view: as of `map_view`.
         more: ends the caption.
         wide: it takes a row of its own.
-        view: as of `map_view`.
     """
     caption = f"{what}, {embedding.chart.text()}."
     if embedding.dim > 2:
         caption += f" {capital(projection.sentence)}."
     live = map_view(embedding, projection, anonymous=True, **view) if len(projection.points) <= LIVE else None
-    return replace(picture(figure, caption + more, f"map of the {things} on the disc", wide), live=live)
+    return Picture(figure_bytes(figure), caption + more, f"map of the {things} on the disc", wide, live, "map")
 
 
 def capital(sentence: str) -> str:
-    """With a capital letter at its beginning."""
+    """Return the sentence with a capital letter at its beginning."""
     return f"{sentence[0].upper()}{sentence[1:]}"
+
+
+def row_pictures(
+    data: Dataset, embedding: Embedding, frames: Sequence[Frame], columns: Mapping[str, Any] | None = None
+) -> list[Picture]:
+    """Draw the map of every factor as it is seen from its frame.
+
+    With `columns` to colour by, the map of few rows takes a row of its own, and images stand at their places beside it.
+    """
+
+    def draw(part: Embedding, place: int) -> list[Picture]:
+        projection = part.chart.project(part.points, frames[place])
+        wide = columns is not None and len(data) <= LIVE
+        drawn = [map_picture(part, data.labels, None, None, projection, data.label_name, wide, columns)]
+        if columns is not None and len(data.shape) == 2:
+            figure = Figure(figsize=(5.2, 5.2))
+            images = data.x.reshape(-1, *data.shape)  # images are never sparse
+            mosaic(figure.subplots(), part.chart, projection.points, images, cmap="gray")
+            drawn.append(Picture(figure_bytes(figure), "The images at their places.", "images at their embedding"))
+        return drawn
+
+    return by_factor(embedding, draw)
 
 
 def map_section(
@@ -238,36 +317,62 @@ def map_section(
     columns: Mapping[str, Any],
     view_command: str,
 ) -> Section:
-    """The map of every factor as it is seen from its frame; `orientation` says how that was chosen."""
-
-    def draw(part: Embedding, place: int) -> list[Picture]:
-        projection = part.chart.project(part.points, frames[place])
-        shown: dict[str, Any] = {"label_name": data.label_name, "wide": len(data) <= LIVE, "columns": columns}
-        drawn = [map_picture(part, data.labels, projection=projection, **shown)]
-        if len(data.shape) == 2:
-            figure = Figure(figsize=(5.2, 5.2))
-            images = data.x.reshape(-1, *data.shape)  # images are never sparse
-            mosaic(figure.subplots(), part.chart, projection.points, images, cmap="gray")
-            drawn.append(picture(figure, "The images at their places.", "images at their embedding"))
-        return drawn
-
-    curved = any(factor.c for factor in embedding.placed)
+    """Show the map of every factor as it is seen from its frame; `orientation` says how that was chosen."""
     rim = (
         " Distances grow towards the rim: two points near it that look close can be far apart, and the path between "
         "them bends towards the centre."
     )
-    text = [
-        f"Each point is one row.{rim if curved else ''}",
+    return _map_section(
+        embedding,
+        row_pictures(data, embedding, frames, columns),
+        f"Each point is one row.{rim if any(math.isfinite(factor.chart.rim) for factor in embedding.placed) else ''}",
+        "are in units of each factor's prior scale σ_i, d² = Σ (d_i/σ_i)², since a decoder may stretch every factor "
+        "freely",
         orientation,
         f"The map by itself, with ids, search and selection: {view_command}",
-    ]
-    if len(embedding.placed) > 1:
-        text.insert(
-            1,
-            "The space is a product, with a map for each factor. Distances in it are in units of each factor's prior "
-            "scale σ_i, d² = Σ (d_i/σ_i)², since a decoder may stretch every factor freely.",
-        )
-    return Section("The map", text, by_factor(embedding, draw))
+    )
+
+
+def graph_map_section(
+    graph: Graph, embedding: Embedding, frames: Sequence[Frame], centre: Centre, orientation: str, view_command: str
+) -> Section:
+    """Show the map of every factor as it is seen from its frame; `orientation` says how that was chosen."""
+    colours = (
+        f"Colours are the column {graph.label_name!r}."
+        if graph.labels is not None
+        else f"Colours are steps along edges from node {graph.names[centre.closest]}, grey where no path leads."
+    )
+    curved = any(math.isfinite(factor.chart.rim) for factor in embedding.placed)
+    bent = ": it bends towards the centre, and distances grow towards the rim" if curved else ""
+    marked = "The first has a ring, the second a square."
+    if centre.nearest[0] == centre.closest:
+        marked = "It has a ring; the square marks the node that is second nearest."
+    return _map_section(
+        embedding,
+        graph_pictures(graph, embedding, frames, centre),
+        "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours (on a "
+        "map that can be moved, where it is more popular); each line is an edge, drawn as the shortest path of the "
+        f"space{bent}. The model expects an edge where nodes are near; long edges, which it did not expect, are "
+        f"fainter. {colours}",
+        "join those along the factors, d² = Σ d_i²; the probability of an edge fixes their scale",
+        orientation,
+        f"{capital(centre.sentence(graph))}. {marked}",
+        f"The map by itself, with names, search and selection: {view_command}",
+    )
+
+
+def _map_section(embedding: Embedding, pictures: Sequence[Picture], points: str, distances: str, *more: str) -> Section:
+    """Show the map of every factor.
+
+    Arguments:
+        embedding: where points lie.
+        pictures: of the factors.
+        points: paragraph that says what points are.
+        distances: what distances are in a product, to complete a sentence.
+        more: further paragraphs.
+    """
+    product = f"The space is a product, with a map for each factor. Distances in it {distances}."
+    return Section("The map", [points, product if len(embedding.placed) > 1 else "", *more], pictures)
 
 
 def likelihood_section(found: Likelihoods | None, figures: str, rows: str, compare_command: str) -> Section:
@@ -294,69 +399,79 @@ def likelihood_section(found: Likelihoods | None, figures: str, rows: str, compa
 
 
 def training_section(fitted: Fitted, embedding: Embedding, neighbours_reason: str) -> Section:
-    """How the training went; `neighbours_reason` says why the map is held to neighbourhoods of the data, or not."""
+    """Show how the training went; `neighbours_reason` says why the map is held to neighbourhoods or not."""
+    config = fitted.config
     facts = [
         [
             "c·σ0², the part of c and σ0 that the data determine",
             each_factor(fitted, lambda one, _: f"{one.identifiable:.4g}"),
         ],
-        ["likelihood", f"{fitted.config.likelihood} ({fitted.reason})"],
-        *_neighbour_facts(fitted, neighbours_reason),
+        ["likelihood", f"{config.likelihood} ({fitted.reason})"],
+        ["neighbours", f"{config.neighbours} ({neighbours_reason})"],
     ]
-    return training_of(fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows.")
+    if config.neighbours != "off":
+        kinds = [kind for kind in ("near", "far") if config.neighbours in (kind, "both")]
+        weights = (
+            f"{weight:.4g} for {kind} rows" for weight, kind in zip(config.neighbour_weights, kinds, strict=True)
+        )
+        facts += [
+            ["neighbourhoods", f"{config.n_neighbours} nearest rows; weight {' and '.join(weights)}"],
+            ["what the map misses of them, nats a row", f"{fitted.last['neighbours']:.2f}"],
+        ]
+    return _training_section(
+        fitted, embedding, "row", facts, "Lines are the training rows, dashes the validation rows."
+    )
 
 
-def _neighbour_facts(fitted: Fitted, reason: str) -> list[list[str]]:
-    """How the map was held to the neighbourhoods of the data, if it was, and why."""
-    config = fitted.config
-    asked = ["neighbours", f"{config.neighbours} ({reason})"]
-    if config.neighbours == "off":
-        return [asked]
-    kinds = [kind for kind in ("near", "far") if config.neighbours in (kind, "both")]
-    weights = (f"{weight:.4g} for {kind} rows" for weight, kind in zip(config.neighbour_weights, kinds, strict=True))
-    return [
-        asked,
-        ["neighbourhoods", f"{config.n_neighbours} nearest rows; weight {' and '.join(weights)}"],
-        ["what the map misses of them, nats a row", f"{fitted.last['neighbours']:.2f}"],
-    ]
+def graph_training_section(fitted: FittedGraph, embedding: Embedding) -> Section:
+    """Show how the training of the model of all edges went."""
+    config, edges = fitted.config, fitted.model.edges
+    probability = "geodesic, p = 1 − tanh d"
+    if isinstance(edges, FermiDirac):
+        with torch.no_grad():
+            radius, temperature = (float(t) for t in edges.numbers())
+        probability = f"Fermi–Dirac, radius {radius:.3g}, temperature {temperature:.3g}"
+    facts = [["edge model", probability], ["weight of the likelihood", f"{config.weight:g}"]]
+    if embedding.popularity is not None:
+        columns = embedding.popularity.reshape(len(embedding), -1).T
+        for kind, values in zip(("popularity",) if len(columns) == 1 else _BOTH_WAYS, columns, strict=True):
+            quantiles = np.quantile(values, [0.0, 0.5, 1.0])
+            facts.append([f"{kind}: smallest, median, largest", ", ".join(map(decimal, quantiles))])
+    if embedding.side is not None:
+        facts.append(["side: smallest, largest", ", ".join(map(decimal, (embedding.side.min(), embedding.side.max())))])
+    return _training_section(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
 
 
-def training_of(
+def _training_section(
     fitted: FittedModel, embedding: Embedding, unit: str, facts: Sequence[Sequence[str]], caption: str
 ) -> Section:
-    """How a training of any kind went; figures are by `unit`, and `facts` are rows of the table besides."""
+    """Show how a training of any kind went; figures are by `unit`, and `facts` are further rows of the table."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")
     curves(figure.subplots(1, 2), fitted.history)
     last, parts = fitted.last, embedding.parts
     kept = "best on validation rows" if fitted.keeps_best else "last"
 
-    def radii(part: Embedding, place: int) -> list[Picture]:
+    def draw_radii(part: Embedding, place: int) -> list[Picture]:
         radius, distribution = Figure(figsize=(4.2, 2.8), layout="constrained"), fitted.config.posterior
         scale = fitted.figures[place].prior_scale if part.chart.radial else None
         radius_histogram(radius.subplots(), part.radius, part.c, scale, dim=part.dim, distribution=distribution)
-        caption = "Distances of the posterior centres from the origin, and the prior's."
-        return [picture(radius, caption, "histogram of radii")]
+        below = "Distances of the posterior centres from the origin, and the prior's."
+        return [Picture(figure_bytes(radius), below, "histogram of radii")]
 
-    def active(one: FactorFigures, place: int) -> str:
+    def count_active(one: FactorFigures, place: int) -> str:
         return f"{active_dimensions(parts[place], one.prior_scale)} of {one.dim}"
 
     rows = [
         [f"reconstruction, nats a {unit}", decimal(last["reconstruction"])],
         [f"divergence from the prior (KL), nats a {unit}", decimal(last["kl"])],
-        ["active dimensions", each_factor(fitted, active)],
+        ["active dimensions", each_factor(fitted, count_active)],
         ["curvature", space_text(embedding)],
         ["prior scale σ0", each_factor(fitted, lambda one, _: f"{one.prior_scale:.4g}")],
         *facts,
-        [
-            "epoch of the weights",
-            f"{last['epoch']} of {len(fitted.history)}, the {kept}",
-        ],
+        ["epoch of the weights", f"{last['epoch']} of {len(fitted.history)}, the {kept}"],
     ]
-    pictures = [
-        picture(figure, caption, "learning curves", wide=True),
-        *by_factor(embedding, radii),
-    ]
-    return Section("Training", (), pictures, [Table(["quantity", "value"], rows)])
+    drawn = Picture(figure_bytes(figure), caption, "learning curves", wide=True, name="curves")
+    return Section("Training", (), [drawn, *by_factor(embedding, draw_radii)], [Table(["quantity", "value"], rows)])
 
 
 def reconstruction_section(
@@ -376,76 +491,108 @@ def reconstruction_section(
     if fitted.config.scales and len(data.shape) != 2:
         # Columns of other units could not share an axis.
         originals, made = (fitted.scaling.apply(values) for values in (originals, made))
-        what = "Every feature" if _scales_all(fitted.config) else "Every number"
+        what = "Every feature" if LIKELIHOODS[fitted.config.likelihood].standardise is True else "Every number"
         caption += f" {what} is shown from its mean, in units of its standard deviation."
     reconstructions(figure.subplots(1, 3), originals, made, data.shape, titles)
-    return Section("Reconstructions", (), [picture(figure, caption, "reconstructions", wide=True)])
+    return Section("Reconstructions", (), [Picture(figure_bytes(figure), caption, "reconstructions", wide=True)])
 
 
 def samples_picture(images: NDArray[Any]) -> Picture:
+    """Draw images side by side."""
     figure = Figure(figsize=(4, 4))
     sample_grid(figure.subplots(), images, cmap="gray")
-    return picture(figure, "Expected images at random points of the latent space.", "samples")
+    return Picture(figure_bytes(figure), "Expected images at random points of the latent space.", "samples")
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
+    """Say what was done to rows."""
     kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.n_columns} columns"
-    told = [f"Covariates, given to the decoder: {', '.join(data.context_names)}."] if data.context_names else []
-    return Section("What was done to the data", [f"{len(data)} rows, {kind}.", *told, *data.notes, *notes])
-
-
-def _scales_all(config: Config) -> bool:
-    """Whether all columns are standardised, if any are."""
-    return LIKELIHOODS[config.likelihood].standardise is True
+    covariates = f"Covariates, given to the decoder: {', '.join(data.context_names)}." if data.context_names else ""
+    return Section("What was done to the data", [f"{len(data)} rows, {kind}.", covariates, *data.notes, *notes])
 
 
 def scaling_note(config: Config) -> str:
+    """Say how columns were scaled for a model with these settings."""
     if not config.scales:
         return "Values were used as they are."
-    what = "Columns" if _scales_all(config) else "Columns of numbers"
+    what = "Columns" if LIKELIHOODS[config.likelihood].standardise is True else "Columns of numbers"
     return f"{what} were centred and scaled to unit variance."
 
 
 def comparison_section(found: Comparison, title: str = "Held-out likelihood by curvature") -> Section:
-    """Log-likelihoods by curvature, and how alike the maps are."""
-
-    def interval(figures: Sequence[float]) -> str:
-        return " ± ".join(map(decimal, mean_interval(figures)))
-
-    def cells(c: float) -> list[str]:
-        stable = found.stability[c]
-        scores = [interval([getattr(r, part)[c] for r in found.repeats]) for part in ("validation", "test")]
-        return [*scores, *(["", ""] if stable is None else [f"{stable.correlation:.2f}", f"{stable.overlap:.0%}"])]
-
-    linear = [r.pca for r in found.repeats if r.pca is not None]
+    """Tabulate log-likelihoods by curvature, and how alike the maps are."""
+    header = ["validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"]
     note = (
         "c is chosen on validation rows, the verdict comes from test rows. Agreement and neighbours in common are "
         "between seeds."
     )
-    header = ["validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"]
-    table = curvature_table(found, header, cells, "", note, [["PCA", "", interval(linear), "", ""]] if linear else [])
-    return Section(title, (), (), [table])
+    rows = []
+    for c, row in _score_rows(found, 2).items():
+        stable = found.stability.get(c)
+        rows.append([*row, *(["", ""] if stable is None else [f"{stable.correlation:.2f}", f"{stable.overlap:.0%}"])])
+    return Section(title, (), (), [_comparison_table(found, header, rows, "", note)])
 
 
-def curvature_table(
-    found: Comparison,
-    header: Sequence[str],
-    cells: Callable[[float], list[str]],
-    of: str,
-    note: str,
-    more: Sequence[Sequence[str]] = (),
+def graph_comparison_section(found: GraphComparison) -> Section:
+    """Tabulate AUC and AP by curvature."""
+    header = [f"{part}, {measure} %" for part in ("validation", "test") for measure in ("AUC", "AP")]
+    rows = list(_score_rows(found, 1, lambda links: (100 * links.auc, 100 * links.ap)).values())
+    note = "c is chosen by the AUC of validation edges, the verdict comes from test edges."
+    return Section(
+        "Edges kept apart, by curvature", (), (), [_comparison_table(found, header, rows, " of the edges", note)]
+    )
+
+
+def _score_rows(
+    found: Comparison | Criterion, digits: int, read: Callable[[Any], Sequence[float]] = lambda score: (score,)
+) -> dict[Any, list[str]]:
+    """Write the rows of a table of scores by curvature, and under None that of PCA, if it was measured.
+
+    Each has the scores on validation data and on test data, which are the numbers that `read` finds in a score, as
+    means over repeats with 95 % intervals.
+    """
+
+    def text(figures: Sequence[float]) -> str:
+        return " ± ".join(decimal(value, digits) for value in mean_interval(figures))
+
+    rows: dict[Any, list[str]] = {}
+    for c in found.repeats[0].test:
+        parts = ([read(getattr(repeat, name)[c]) for repeat in found.repeats] for name in ("validation", "test"))
+        cells = [text(figures) for scores in parts for figures in zip(*scores, strict=True)]
+        rows[c] = ["0 (flat)" if c == 0 else f"{c:g}", *cells]
+    if linear := [repeat.pca for repeat in found.repeats if repeat.pca is not None]:
+        rows[None] = ["PCA", "", text(linear)]
+    return rows
+
+
+def _comparison_table(
+    found: Comparison, header: Sequence[str], rows: Sequence[Sequence[str]], of: str, note: str
 ) -> Table:
-    """A row for every curvature of a comparison, with its `cells`, and `more` rows; `of` says what was split."""
-    values = list(found.repeats[0].test)
-    rows = [["0 (flat)" if c == 0 else f"{c:g}", *cells(c)] for c in values]
+    """Tabulate scores with the chosen curvature highlighted; `of` says what was split."""
     repeats = f"{len(found.repeats)} repeats, each with its own seed and split{of}; ± is a 95 % interval over repeats."
-    best = values.index(found.best) if found.outcome == "hyperbolic" else 0
+    best = list(found.repeats[0].test).index(found.best) if found.outcome == "hyperbolic" else 0
     if (space := found.config.space) is not None:
         note += (
             f" c is that of the hyperbolic factors of {space}, which are flat with 0: what the flat product has too is "
             "no gain of curvature."
         )
-    return Table(["c", *header], [*rows, *more], f"{repeats} {note}", best)
+    return Table(["c", *header], rows, f"{repeats} {note}", best)
+
+
+def criterion_section(found: Comparison) -> Section:
+    """Tabulate what curvature gains by other measures than the likelihood."""
+    structure = f"The test for a hierarchy calls the data {found.structure}." if found.structure else ""
+    tables = [
+        Table(
+            ["c", f"{one.name}, validation", f"{one.name}, test"],
+            list(_score_rows(one, 3).values()),
+            f"{one.name.capitalize()}: {one.meaning}. c is chosen by it on validation rows, the test is on test rows; "
+            "± is a 95 % interval over repeats.",
+            list(one.repeats[0].test).index(one.choice),
+        )
+        for one in found.criteria
+    ]
+    return Section("Other criteria", [*(one.sentence for one in found.criteria), structure], (), tables)
 
 
 def diagnosis_section(found: Diagnosis, labels: Any) -> Section:
@@ -460,11 +607,17 @@ def diagnosis_section(found: Diagnosis, labels: Any) -> Section:
     dendrogram(tree.subplots(), found.merges, known, "path length" if found.kind == "graph" else "distance")
     kept = "degrees" if found.kind == "graph" else "covariance spectrum"
     pictures = [
-        picture(
-            beside, f"Scores, beside those of surrogates with the same {kept}.", "scores and surrogates", wide=True
+        Picture(
+            figure_bytes(beside),
+            f"Scores, beside those of surrogates with the same {kept}.",
+            "scores and surrogates",
+            True,
         ),
-        picture(
-            tree, "Average linkage. Any points have a dendrogram; the test says what it is worth.", "dendrogram", True
+        Picture(
+            figure_bytes(tree),
+            "Average linkage. Any points have a dendrogram; the test says what it is worth.",
+            "dendrogram",
+            wide=True,
         ),
     ]
     table = Table(
@@ -526,7 +679,7 @@ def scaled_rows(rows: Rows) -> tuple[Rows, str]:
 
 def filled_rows(data: Dataset) -> Rows:
     """Rows with scaled columns; gaps are filled with the means of their columns."""
-    x = fill(data.x, column_means(data.x)[gaps(data.x)[1]]) if has_missing(data.x) else data.x
+    x = fill(data.x, column_statistics(data.x).mean) if has_missing(data.x) else data.x
     return scaled_rows(Rows(x))[0]
 
 
@@ -565,16 +718,6 @@ def describe_covariates(data: Dataset, schema: Schema, places: Any, seed: int) -
     return said
 
 
-def _columns(found: Faithfulness) -> dict[str, Figures]:
-    named = {
-        "map": found.map,
-        "PCA": found.pca,
-        "held-out rows": found.held_out,
-        "held-out rows, PCA": found.pca_held_out,
-    }
-    return {name: figures for name, figures in named.items() if figures is not None}
-
-
 def _cell(figures: Figures | GraphFigures, name: str) -> str:
     value, half = getattr(figures, name), figures.intervals.get(name)
     if value is None:
@@ -583,42 +726,37 @@ def _cell(figures: Figures | GraphFigures, name: str) -> str:
 
 
 def faithful_section(found: Faithfulness | None, more: Sequence[str] = ()) -> Section:
-    """Figures of a map beside those of PCA, and `more` sentences about them."""
-    title = "How faithful is the map?"
+    """Tabulate figures of a map beside those of PCA, with `more` sentences about them."""
     if found is None:
-        return Section(title, [f"There are fewer than {FEWEST} rows, too few to judge a map."])
-    columns = _columns(found)
-    rows = [[text, *(_cell(one, name) for one in columns.values())] for name, text in _NAMES.items()]
-    if found.map.accuracy is None:
-        rows.pop()
+        return _faithful_section([f"There are fewer than {FEWEST} rows, too few to judge a map."], {}, "")
+    columns = {
+        "map": found.map,
+        "PCA": found.pca,
+        "held-out rows": found.held_out,
+        "held-out rows, PCA": found.pca_held_out,
+    }
+    fitted, held = "all rows", ""
+    if found.held_out is not None:
+        fitted = "the rows that are not held out"
+        held = " Held-out rows took part in no step of training; their neighbours are looked up among the others."
     note = (
         "1 is best everywhere. Neighbours in the data are those by Euclidean distances of the scaled columns, or by "
         "path lengths in the graph of the 20 nearest neighbours, whose pieces are joined by their shortest bridges; on "
-        f"the map, those by its own distances. PCA has {found.dim} dimensions too and is fitted to "
-        f"{_fitted_rows(found)}. Trustworthiness and continuity are of 15 neighbours; the 5-NN accuracy is "
-        "that of five folds."
+        f"the map, those by its own distances. PCA has {found.dim} dimensions too and is fitted to {fitted}. "
+        "Trustworthiness and continuity are of 15 neighbours; the 5-NN accuracy is that of five folds."
     )
-    if found.held_out is not None:
-        note += " Held-out rows took part in no step of training; their neighbours are looked up among the others."
     if found.subset is not None:
-        note += (
+        held += (
             f" Means over five random subsets of {found.subset:,} rows with 95 % intervals; among so few, near "
             "neighbours are farther apart than among all."
         )
-    return Section(title, [found.verdict, *more], (), [Table(["figure", *columns], rows, note)])
+    return _faithful_section([found.verdict, *more], columns, note + held)
 
 
-def graph_section(found: GraphFaithfulness | None) -> Section:
-    """Figures of the map of a graph beside those of a spectral embedding."""
-    title = "How faithful is the map?"
+def graph_faithful_section(found: GraphFaithfulness | None) -> Section:
+    """Tabulate figures of the map of a graph beside those of a spectral embedding."""
     if found is None:
-        return Section(title, [f"No component has {FEWEST} nodes, too few to judge a map."])
-    columns = {"map": found.map, "spectral embedding": found.spectral}
-    rows = [
-        [text, *(_cell(one, name) for one in columns.values())]
-        for name, text in _NAMES.items()
-        if name in ("qlocal", "qglobal", "rank_correlation")
-    ]
+        return _faithful_section([f"No component has {FEWEST} nodes, too few to judge a map."], {}, "")
     note = (
         f"1 is best everywhere. Near are nodes that are few steps apart along edges, among the {found.nodes:,} of the "
         "largest component, and on the map those by its own distances, without popularity; nodes equally many steps "
@@ -626,75 +764,38 @@ def graph_section(found: GraphFaithfulness | None) -> Section:
     )
     if found.map.intervals:
         note += f" Of {found.map.nodes} random nodes, with 95 % intervals over five groups of these."
-    return Section(title, [found.verdict], (), [Table(["figure", *columns], rows, note)])
+    return _faithful_section([found.verdict], {"map": found.map, "spectral embedding": found.spectral}, note)
+
+
+def _faithful_section(text: Sequence[str], columns: Mapping[str, Figures | GraphFigures | None], note: str) -> Section:
+    """Tabulate every figure that the map has; columns without figures are left out."""
+    shown = {name: one for name, one in columns.items() if one is not None}
+    rows = [
+        [label, *(_cell(one, name) for one in shown.values())]
+        for name, label in _NAMES.items()
+        if getattr(columns.get("map"), name, None) is not None
+    ]
+    return Section("How faithful is the map?", text, (), [Table(["figure", *shown], rows, note)])
 
 
 def faithful_lines(found: Faithfulness) -> list[str]:
-    """Lines for people: the verdict, and every figure of the map beside that of PCA."""
+    """Write lines for people: the verdict, and every figure of the map beside that of PCA."""
     lines = [found.verdict]
     for name, text in _NAMES.items():
         if getattr(found.map, name) is not None:
             held = "" if found.held_out is None else f"; held-out rows {_cell(found.held_out, name)}"
             lines.append(f"  {text} {_cell(found.map, name)}, PCA {_cell(found.pca, name)}{held}")
-    return [*lines, f"  PCA is fitted to {_fitted_rows(found)}"]
+    return [*lines, f"  PCA is fitted to {'all rows' if found.held_out is None else 'the rows that are not held out'}"]
 
 
-def _fitted_rows(found: Faithfulness) -> str:
-    return "all rows" if found.held_out is None else "the rows that are not held out"
-
-
-def criterion_section(found: Comparison) -> Section:
-    """What curvature gains by other measures than the likelihood."""
-    text = [one.sentence for one in found.criteria]
-    if found.structure:
-        text.append(f"The test for a hierarchy calls the data {found.structure}.")
-    return Section("Other criteria", text, (), [_criterion_table(one) for one in found.criteria])
-
-
-def _criterion_table(one: Criterion) -> Table:
-    """Scores by curvature, and those of PCA."""
-
-    def interval(scores: Sequence[float]) -> str:
-        return "{:.3f} ± {:.3f}".format(*mean_interval(scores))
-
-    values = list(one.repeats[0].test)
-    rows = [
-        [
-            "0 (flat)" if c == 0 else f"{c:g}",
-            *(interval([getattr(repeat, part)[c] for repeat in one.repeats]) for part in ("validation", "test")),
-        ]
-        for c in values
-    ]
-    if linear := [repeat.pca for repeat in one.repeats if repeat.pca is not None]:
-        rows.append(["PCA", "", interval(linear)])
-    note = (
-        f"{one.name.capitalize()}: {one.meaning}. c is chosen by it on validation rows, the test is on test rows; ± is "
-        "a 95 % interval over repeats."
-    )
-    return Table(["c", f"{one.name}, validation", f"{one.name}, test"], rows, note, values.index(one.choice))
-
-
-# Where several trainings place the same rows: the figures, the sentence and the pictures of a report.
+# Where several trainings place the same rows.
 
 _PAIRS = 2000  # by which the distance between rows is measured
 _FOLLOWED = 60  # rows whose places are drawn
-_UNLIKE = "The maps have other curvatures, so no isometry brings them together, and no spread is measured."
 
 
-def stability_section(found: Stability | None, again: str, *more: str, pictures: Sequence[Picture] = ()) -> Section:
-    """How alike the maps of several trainings are, with further sentences; `again` is the command that trains some."""
-    if found is None:
-        text = ["There was one training. To see how much of the map depends on the random seed:"]
-        return Section("Stability", text, command=again)
-    alike = (
-        f"Over {found.pairs} pairs of trainings with different seeds the rank correlation of latent distances is "
-        f"{found.correlation:.2f}, and {found.overlap:.0%} of the {found.neighbours} nearest neighbours agree."
-    )
-    return Section("Stability", [alike, *more], pictures)
-
-
-def spread_figures(found: AlignedMaps | None) -> dict[str, float] | None:
-    """Median and 95 % quantile of the spread, and the median distance between rows to compare them with."""
+def map_variation(found: AlignedMaps | None) -> dict[str, float] | None:
+    """Measure the spread of places: its median and 95 % quantile, and the median distance between rows to compare."""
     if found is None:
         return None
     random, rows = np.random.default_rng(0), len(found.spread)
@@ -708,24 +809,50 @@ def spread_figures(found: AlignedMaps | None) -> dict[str, float] | None:
     }
 
 
-def spread_text(figures: dict[str, float] | None) -> str:
-    if figures is None:
-        return _UNLIKE
-    return (
+def stability_section(
+    data: Dataset,
+    found: Stability | None,
+    aligned: AlignedMaps | None,
+    figures: Mapping[str, float] | None,
+    frames: Sequence[Frame],
+    again: str,
+) -> Section:
+    """Say how alike the maps of several trainings are, and draw it.
+
+    Every factor is drawn twice: with the places of some rows in all maps, and coloured by the spread.
+
+    Arguments:
+        data: the rows.
+        found: how alike the maps are; None of a single training.
+        aligned, figures: the maps brought onto the first, and the `map_variation` of that.
+        frames: from which the factors are drawn.
+        again: the command that trains several.
+    """
+    if found is None:
+        text = ["There was one training. To see how much of the map depends on the random seed:"]
+        return Section("Stability", text, command=again)
+    text = [
+        f"Over {count(found.pairs, 'pair')} of trainings with different seeds the rank correlation of latent distances "
+        f"is {found.correlation:.2f}, and {found.overlap:.0%} of the {found.neighbours} nearest neighbours agree."
+    ]
+    if aligned is None or figures is None:
+        unlike = "The maps have other curvatures, so no isometry brings them together, and no spread is measured."
+        return Section("Stability", [*text, unlike])
+    text.append(
         f"Brought onto the first by the best isometries, {figures['maps']} maps place half of the rows within "
         f"{figures['median']:.2f} of their mean place (root mean square over maps), and 95 % of them within "
         f"{figures['quantile_95']:.2f}; two rows are {figures['row_distance']:.2f} apart in the median."
     )
-
-
-def spread_pictures(data: Dataset, found: AlignedMaps, frames: Sequence[Frame]) -> list[Picture]:
-    """Every factor twice: with the places of some rows in all maps, and coloured by the spread."""
     followed = np.sort(np.random.default_rng(0).permutation(len(data))[:_FOLLOWED])
-    copies = found.parts
+    copies, spread = aligned.parts, aligned.spread
+    some = f"{len(followed)} rows, chosen at random" if len(followed) < len(data) else "all rows"
+    caption = (
+        f"Left: {some}, on this map, and faintly where the maps of the other seeds have them. Right: all rows, "
+        "coloured by the spread of their places, the column spread of embedding.csv."
+    )
 
     def draw(part: Embedding, place: int) -> list[Picture]:
         chart, frame = part.chart, frames[place]
-        points = chart.place(frame, part.points)
         figure = Figure(figsize=(10.4, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2)
         places = chart.place(frame, torch.from_numpy(copies[place][:, followed]))
@@ -734,19 +861,15 @@ def spread_pictures(data: Dataset, found: AlignedMaps, frames: Sequence[Frame]) 
         latent_map(left, chart, places[0], labels, samples=places[1:].transpose(0, 1), title=title)
         start, end = (one.reshape(-1, 2) for one in (places[:1].expand_as(places[1:]), places[1:]))
         geodesics(left, chart, start, end, colors=RIM, linewidths=0.5, alpha=0.6, zorder=1.5)
-        latent_map(right, chart, points, colouring(found.spread, len(data)), title="spread")
-        some = f"{len(followed)} rows, chosen at random" if len(followed) < len(data) else "all rows"
-        caption = (
-            f"Left: {some}, on this map, and faintly where the maps of the other seeds have them. Right: all rows, "
-            "coloured by the spread of their places, the column spread of embedding.csv."
-        )
-        return [picture(figure, caption, "places of rows in all maps, and their spread", wide=True)]
+        latent_map(right, chart, chart.place(frame, part.points), colouring(spread, len(data)), title="spread")
+        return [Picture(figure_bytes(figure), caption, "places of rows in all maps, and their spread", wide=True)]
 
-    return by_factor(found.first, draw)
+    return Section("Stability", text, by_factor(aligned.first, draw))
 
 
 # What reports and `curvae explain` say of the columns that change on the way across a map.
 
+_DRIVERS = "What sets the labels apart"
 _MOST_LABELS = 30  # for a table in a report
 _SHOWN = 3  # columns of a label there
 
@@ -764,13 +887,9 @@ class Explained(NamedTuple):
         return {"from": self.start, "to": {name: one.to_json(self.names) for name, one in self.found.items()}}
 
 
-def _number(value: float) -> str:
-    return f"{value:+.3g}".replace("-", "−")
-
-
 def _change(one: Drivers, i: int) -> str:
-    """ "+3.2 (+2.8 to +3.5)"."""
-    return f"{_number(one.change[i])} ({_number(one.change_low[i])} to {_number(one.change_high[i])})"
+    """Write a change with its interval: "+3.2 (+2.8 to +3.5)"."""
+    return f"{one.change[i]:+.3g} ({one.change_low[i]:+.3g} to {one.change_high[i]:+.3g})".replace("-", "−")
 
 
 def driver_lines(explained: Explained) -> list[str]:
@@ -790,11 +909,11 @@ def driver_lines(explained: Explained) -> list[str]:
     return lines
 
 
-def driver_sections(fitted: Fitted, data: Dataset, embedding: Embedding, context: NDArray[np.float64]) -> list[Section]:
-    """The section of a report on the columns that set the labels apart; none where there are no labels or pixels."""
+def drivers_section(fitted: Fitted, data: Dataset, embedding: Embedding, context: NDArray[np.float64]) -> Section:
+    """Tabulate the columns that set the labels apart; the section is empty if there are no labels, or for images."""
     labels = sorted(set([] if data.labels is None else data.labels.tolist()) - {""})
     if data.labels is None or len(data.shape) > 1 or not 2 <= len(labels) <= _MOST_LABELS:
-        return []
+        return Section(_DRIVERS)
     rows = []
     for label in labels:
         places = np.flatnonzero(data.labels == label)
@@ -807,4 +926,365 @@ def driver_sections(fitted: Fitted, data: Dataset, embedding: Embedding, context
         "columns that differ most beside their standard deviation. Intervals hold 90 % of the draws of rows of the "
         "label from their posteriors."
     )
-    return [Section("What sets the labels apart", [text], tables=[Table(header, rows)])]
+    return Section(_DRIVERS, [text], tables=[Table(header, rows)])
+
+
+# How well hidden edges were found again, by models and by rules that need none.
+
+_TEST_OVER_TRAIN = 10 / 85  # by which the variance over splits is corrected
+_TRY = {
+    "degree product": "most edges go to few nodes; try a larger dimension or features of the nodes",
+    "common neighbours": "try a larger dimension or more epochs",
+    "singular vectors": "try a larger dimension, more epochs or features of the nodes",
+}
+
+
+def figure_text(values: Sequence[float]) -> str:
+    """In percent, with its interval where there are several."""
+    if len(values) < 2:
+        return f"{100 * values[0]:.1f} %" if values else "–"
+    mean, half = mean_interval(values)
+    return f"{100 * mean:.1f} ± {100 * half:.1f} %"
+
+
+@dataclass(frozen=True)
+class LinkFigures:
+    """For each split the seed, `validation` with `auc` and `ap`, `test` with what `score_links` tells, and what
+    `disconnected` finds."""
+
+    splits: Sequence[dict[str, Any]]
+
+    def figures(self, name: str, part: str = "test", rule: str | None = None) -> list[float]:
+        """Of every split that has it; of the model, or of a rule."""
+        found = (row[part] if rule is None else row[part]["baselines"][rule] for row in self.splits)
+        return [each[name] for each in found if each[name] is not None]
+
+    def text(self, name: str, rule: str | None = None) -> str:
+        return figure_text(self.figures(name, rule=rule))
+
+    def share(self, name: str) -> str:
+        return f"{np.mean([row[name] for row in self.splits]):.0%}"
+
+    @property
+    def best_rule(self) -> str:
+        """With the highest AUC."""
+        return max(BASELINES, key=lambda rule: float(np.mean(self.figures("auc", rule=rule))))
+
+    @property
+    def standing(self) -> int:
+        """Whether the AUC of the models is higher (1) or lower (−1) than that of the best rule, on several splits
+        significantly, or neither (0)."""
+        pairs = zip(self.figures("auc"), self.figures("auc", rule=self.best_rule), strict=True)
+        gains = [own - other for own, other in pairs]
+        if len(gains) < 2:
+            return int(np.sign(gains[0]))
+        return {"hyperbolic": 1, "none": 0, "euclidean": -1}[Paired(gains, _TEST_OVER_TRAIN).outcome]
+
+    @property
+    def beats_rules(self) -> bool:
+        """Whether the models find hidden edges better than the best rule."""
+        return self.standing > 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return every figure with its mean over splits, as JSON values."""
+        names = [name for name in _FIGURES if name in self.splits[0]["test"]] if self.splits else ["auc", "ap"]
+        found: dict[str, Any] = {"splits": list(self.splits), **self._means(names)}
+        if self.splits:
+            found["baselines"] = {rule: self._means(names, rule) for rule in BASELINES}
+            found |= {"best_baseline": self.best_rule, "beats_baselines": self.beats_rules}
+        return found
+
+    def _means(self, names: Sequence[str], rule: str | None = None) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
+        for name in names:
+            values = self.figures(name, rule=rule)
+            found[name] = float(np.mean(values)) if values else None
+            found[f"{name}_interval"] = mean_interval(values)[1] if len(values) > 1 else None
+        return found
+
+
+def ranking_sentence(links: LinkFigures) -> str:
+    """Say in plain words how well the models find hidden edges, beside the best rule."""
+    rule = links.best_rule
+    own, other = (100 * np.mean(links.figures("auc", rule=name)) for name in (None, rule))
+    better = {1: "the model is better", 0: "no clear difference", -1: "the rule is better"}[links.standing]
+    return (
+        f"The model ranks a hidden edge above a pair of nodes without an edge in {own:.0f} % of cases; the best rule "
+        f"without a model, {rule}, in {other:.0f} % ({better})."
+    )
+
+
+def against_rules(links: LinkFigures) -> str:
+    """Whether the models are worth their training, in one sentence."""
+    rule = links.best_rule
+    both = f"AUC {links.text('auc')} of the model against {links.text('auc', rule)}"
+    if links.beats_rules:
+        return f"Better than rules without a model, of which {rule} is the best: {both}."
+    return f"No better than a rule without a model, {rule}, at finding hidden edges: {both}; {_TRY[rule]}."
+
+
+def remark(found: dict[str, Any]) -> str | None:
+    """What to say of a model that is no better than the best rule, from what `score_links` tells; else None."""
+    best = max(BASELINES, key=lambda rule: found["baselines"][rule]["auc"])
+    if found["auc"] > found["baselines"][best]["auc"]:
+        return None
+    return f"no better than {best}, without a model; {_TRY[best]}"
+
+
+_FIGURES = {
+    "auc": "AUC",
+    "ap": "average precision",
+    "auc_matched": "AUC, equal degrees",
+    "ap_matched": "average precision, equal degrees",
+    "direction": "direction",
+}
+
+
+def rules_table(links: LinkFigures) -> Table:
+    """Model and rules on the same hidden edges, against both kinds of other pairs."""
+    names = {name: label for name, label in _FIGURES.items() if name in links.splits[0]["test"]}
+    found = {"the models": None, **{rule: rule for rule in BASELINES}}
+    rows = [[label, *(links.text(name, rule) for name in names)] for label, rule in found.items()]
+    note = "Rules know the training edges of the models; there are as many singular vectors as dimensions."
+    return Table(["hidden edges found by", *names.values()], rows, note)
+
+
+def beside_comparison(graph: Graph, found: GraphComparison) -> tuple[Table, list[str]]:
+    """The rules on the splits of a comparison, and a warning if no curvature is better than the best of them."""
+    rows = [link_baselines(graph, split_edges(graph, seed=one.seed), found.config.dim) for one in found.repeats]
+    auc = {rule: [row[rule].auc for row in rows] for rule in BASELINES}
+    best = max(auc, key=lambda rule: float(np.mean(auc[rule])))
+    own = max(([one.test[c].auc for one in found.repeats] for c in found.repeats[0].test), key=np.mean)
+    lines = [[rule, figure_text(auc[rule]), figure_text([row[rule].ap for row in rows])] for rule in BASELINES]
+    table = Table(["rule without a model", "test, AUC", "test, AP"], lines, "On the same test edges and other pairs.")
+    if np.mean(own) > np.mean(auc[best]):
+        return table, []
+    both = f"AUC {figure_text(own)} at best against {figure_text(auc[best])}"
+    return table, [
+        f"no space is better than a rule without a model, {best}, at finding hidden edges: {both}; {_TRY[best]}"
+    ]
+
+
+LINKS = "links.csv"
+"""file of a run with the likeliest missing edges"""
+
+_LISTED = 10  # of them in a report
+
+
+@dataclass(frozen=True)
+class Centre:
+    """The middle of the map and of the graph.
+
+    Arguments:
+        nearest: nodes by their distance from the centre of the map, the nearest first.
+        closest: the node of the highest closeness in the graph.
+        steps: from there, infinite where there is no path.
+    """
+
+    nearest: NDArray[np.intp]
+    closest: int
+    steps: NDArray[np.float64]
+
+    def sentence(self, graph: Graph) -> str:
+        first, name = self.nearest[0], graph.names[self.closest]
+        middle = f"nearest to the centre of the map is node {graph.names[first]}"
+        if first == self.closest:
+            return f"{middle}, which is also the most central of the graph (closeness)"
+        far = self.steps[first]
+        away = f"{far:.0f} step{'' if far == 1 else 's'} from it" if math.isfinite(far) else "in another component"
+        return f"{middle}; the most central of the graph (closeness) is {name}, {away}"
+
+
+def disconnected(graph: Graph, split: EdgeSplit) -> dict[str, float]:
+    """Measure what was lost with the hidden edges: the share of test edges that join parts which training edges leave
+    `apart`, and the shares of test edges and of the pairs beside them with an end that is left `alone`, without any."""
+    parts = Graph(graph.names, split.train, directed=graph.directed).components
+    alone = np.bincount(split.train.ravel(), minlength=graph.n_nodes) == 0
+    return {
+        "apart": float((parts[split.test[:, 0]] != parts[split.test[:, 1]]).mean()),
+        "alone": float(alone[split.test].any(1).mean()),
+        "alone_absent": float(alone[split.test_absent].any(1).mean()),
+    }
+
+
+_PRECISION = (
+    "The nodes nearest to a node on the map are its neighbours in the graph with mean average precision {:.3f} (1 is "
+    "best)."
+)
+
+
+def verdict(links: LinkFigures, near: Neighbourhood, faithful: GraphFaithfulness | None, accuracy: float | None) -> str:
+    """Say what was found, in two or three plain sentences."""
+    found = [ranking_sentence(links) if links.splits else _PRECISION.format(near.map)]
+    if faithful is not None:
+        found.append(faithful.verdict)
+    if accuracy is not None:
+        found.append(f"The 5-NN accuracy of the labels on the map is {accuracy:.0%}.")
+    return " ".join(found)
+
+
+def details(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
+    """Write the figures behind the verdict, and what to try if a rule finds hidden edges as well."""
+    found = [f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on {place_text(embedding)}."]
+    if links.splits:
+        found += [
+            _PRECISION.format(near.map),
+            f"Hidden edges: AUC {links.text('auc')}, average precision {links.text('ap')}; against pairs whose nodes "
+            f"have as many edges, where popularity alone gives 50 %, AUC {links.text('auc_matched')}.",
+        ]
+        if graph.directed:
+            found.append(f"The direction is right for {links.text('direction')} of the hidden edges.")
+        if not links.beats_rules:
+            found.append(f"To find more of them: {_TRY[links.best_rule]}.")
+    return " ".join(found)
+
+
+def links_section(
+    graph: Graph, links: LinkFigures, near: Neighbourhood, compare: str, popular: bool = False
+) -> Section:
+    """Tabulate every figure beside the model that it comes from."""
+    asked = f"a random sample of {near.asked:,} nodes" if near.sampled else f"all {near.asked:,} nodes with an edge"
+    own = f"the model of the map, trained on all edges; {asked}"
+    rows = [
+        ["neighbourhoods on the map, mean average precision", f"{near.map:.3f}", own],
+        ["neighbourhoods on the map, mean rank", f"{near.rank:.1f}", own],
+    ]
+    text = [
+        "Mean average precision of neighbourhoods asks whether the nodes nearest to a node on the map are its "
+        "neighbours in the graph: 1 when they always come first. Mean rank is 1 plus the number of nodes that are "
+        "not neighbours but nearer than a neighbour, averaged over neighbours: 1 is best. Both say how well the map "
+        "shows the graph, and predict nothing."
+    ]
+    if popular:
+        text.append("Near means by distance less popularity: a popular node is near more nodes than its place tells.")
+    tables: list[Table] = []
+    if links.splits:
+        others = f"{count(len(links.splits), 'other model')}, each trained on 85 % of the edges"
+        figures = {"hidden edges, AUC": "auc", "hidden edges, average precision": "ap"}
+        if graph.directed:
+            figures["direction of hidden edges, share that is right"] = "direction"
+        rows = [[label, links.text(name), others] for label, name in figures.items()] + rows
+        text = [
+            against_rules(links),
+            "AUC and average precision ask whether 10 % of the edges, hidden from the training, lie nearer than as "
+            "many pairs that are not joined: 50 % is chance.",
+            "Rules without a model are judged on the same pairs: the product of the degrees of two nodes, the number "
+            "of their common neighbours, and their entry in the best approximation of the adjacency matrix by singular "
+            "vectors. A model that does not beat them has not earned its training. Pairs of equal degrees have nodes "
+            "with as many training edges as those of the hidden edges: being popular then tells nothing, and the "
+            "degree product is at 50 %.",
+            *text,
+            *_describe_hidden_edges(graph, links),
+        ]
+        tables = [rules_table(links), _split_table(links)]
+    elif graph.is_forest:
+        text.append(drawn_sentence(graph))
+    note = "± is a 95 % interval over splits (Student's t)." if len(links.splits) > 1 else ""
+    text.append("Whether another curvature, or none, is better, on edges kept apart:")
+    tables.insert(0, Table(["figure", "value", "model"], rows, note))
+    return Section("How well edges are found", text, (), tables, command=compare)
+
+
+def missing_section(missing: pd.DataFrame | None, directed: bool) -> Section:
+    """The first of the likeliest missing edges, if they were asked for."""
+    if missing is None:
+        return Section("Likely missing edges")
+    shown = missing.head(_LISTED)
+    rows = [[a, b, f"{p:.3f}"] for a, b, p in shown.itertuples(index=False)]
+    way = " from the source to the target" if directed else ""
+    text = (
+        f"{LINKS} lists the {count(len(missing), 'pair')} of nodes without an edge that the model of the map finds "
+        f"likeliest to have one{way}. It was trained on all edges, with these pairs as examples of nodes without one."
+    )
+    note = f"The first {len(shown)}." if len(shown) < len(missing) else ""
+    return Section("Likely missing edges", [text], (), [Table(list(missing.columns), rows, note)])
+
+
+def _describe_hidden_edges(graph: Graph, links: LinkFigures) -> list[str]:
+    """Say what is asked of the direction of edges, what hiding edges did to the graph, and so what AUC can tell."""
+    share = f"{links.share('apart')} of the hidden edges join parts of the graph that the other edges leave apart"
+    direction = (
+        "The direction is right where the model finds the hidden edge likelier than one back; edges that run "
+        "both ways are left out. Rules are in their directed form: the number of edges from the first node "
+        "times that of edges to the second, the number of paths of two edges, and singular vectors of the "
+        "matrix of directed edges."
+    )
+    lost = f"{share}. The training edges do not say where these parts lie relative to each other."
+    if graph.is_forest:
+        lost = (
+            f"The graph is {_tree(graph)}: whatever edge is taken out, its ends fall into two parts, and the training "
+            f"edges do not say where these lie relative to each other. So {share}, and an AUC far from 100 % is a "
+            "property of the task, not of the map; against pairs of equal degrees expect about 50 % of any method "
+            "without features."
+        )
+    return [
+        direction if graph.directed else "",
+        lost,
+        f"{links.share('alone')} of the hidden edges, and {links.share('alone_absent')} of the pairs beside them, have "
+        "an end that no training edge touches. The more these shares differ, the more AUC depends on where such nodes "
+        "are put, in the middle or at the rim.",
+    ]
+
+
+def _tree(graph: Graph) -> str:
+    """Name a graph without a circle."""
+    return "a tree" if graph.components.max() == 0 else "a forest"
+
+
+def comparison_warnings(graph: Graph) -> list[str]:
+    """What a comparison by hidden edges cannot tell of a tree or forest."""
+    if not graph.is_forest or graph.features is not None:
+        return []
+    return [
+        f"the graph is {_tree(graph)}: no model can know where a hidden edge was, so that a comparison by hidden edges "
+        "says little; draw it in each space with curvae graph and compare mean average precisions"
+    ]
+
+
+def drawn_sentence(graph: Graph) -> str:
+    """Why no edge of a tree or forest is hidden by default."""
+    return (
+        f"The graph is {_tree(graph)} and is drawn as it is, no edge hidden: without one of its edges it falls apart, "
+        "and nothing tells where the edge was."
+    )
+
+
+def _split_table(links: LinkFigures) -> Table:
+    """Tabulate the figures of every split."""
+    rows = []
+    for row in links.splits:
+        cells = [f"{100 * row[part][name]:.1f}" for part in ("validation", "test") for name in ("auc", "ap")]
+        rows.append([f"{row['seed']}", *cells, f"{row['apart']:.0%}", f"{row['alone']:.0%}"])
+    figures = [f"{part} {name}, %" for part in ("validation", "test") for name in ("AUC", "AP")]
+    note = (
+        "Validation edges, 5 %, were hidden too and decided at most when a training ended; hidden edges above "
+        "are test edges."
+    )
+    return Table(["seed of the split", *figures, "ends apart", "an end alone"], rows, note)
+
+
+def graph_data_section(graph: Graph, config: GraphConfig) -> Section:
+    """What was done to a graph for a model with these settings."""
+    text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(capital(note) for note in graph.notes)]
+    if graph.weights is not None:
+        intense = "Weights are intensities: an edge of twice the mean weight counts as two edges."
+        existing = "Whether there is an edge is what is modelled, whatever its weight."
+        text += [
+            intense if config.pairs == "balanced" else existing,
+            "Weights also say how much a node hears of each neighbour.",
+        ]
+    if graph.features is not None:
+        how = (
+            "divided by one number, for they are sparse"
+            if issparse(graph.features)
+            else "centred and scaled to unit variance"
+        )
+        text.append(f"{count(len(graph.feature_names), 'feature')} were {how}.")
+    if config.pairs == "balanced":
+        text.append(
+            "Each step was fitted to the edges and as many random pairs that are not joined, between nodes that have "
+            "an edge; of a node without one nothing is known."
+        )
+    elif not exact(graph.n_nodes, listed(config)):
+        text.append("The graph is too large to look at all pairs of nodes: each step looked at a weighted sample.")
+    return Section("What was done to the data", text)

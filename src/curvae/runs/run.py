@@ -16,43 +16,33 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Dataset, Graph, Schema, branching_diffusion, load, load_graph, memory
-from ..data.dataset import Missing
 from ..data.files import quoted
-from ..data.streams import Blocks, find_blocks
-from ..data.tables import Roles
+from ..data.spool import Counter
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
-from ..hierarchy import Diagnosis, Match, Metric, NamedTree, match_rows, read_tree
-from ..maps.orientation import frames_from_json, orient, sampled_rows
+from ..hierarchy import Match, NamedTree, match_rows, read_tree
+from ..maps.orientation import frames_from_json, orient
 from ..report import Picture, Section
 from ..settings import FactorSettings, GraphSettings, RowSettings, Settings, described, parse_space
 from ..training import Comparison, Embedding
 from ..training.fitted import FittedModel
-from ..training.portable import Part
-from ..training.storage import Loaded
 
 __all__ = [
+    "SILENT",
     "DataSource",
-    "DiagnosedData",
-    "EmbeddedData",
     "GraphSource",
-    "Imputed",
     "Outcome",
     "Place",
     "Reporter",
     "Run",
-    "Sampled",
-    "ScoreFile",
     "Source",
     "Step",
-    "TrainedRun",
     "comparable",
     "geometry",
     "given",
     "known_tree",
     "missing_as_run",
     "stored_frames",
-    "streamed_blocks",
 ]
 
 
@@ -85,11 +75,15 @@ class DataSource:
         kind: of runs on such data, as `config.json` calls it.
         action: that trains on them, as a `Step` calls it.
         compare_options: what tells a comparison of what kind they are.
+        files: other fields that name files, and what the error says where one is not given to a run that is resumed.
+        local: fields that a run does not store: where files lie on this machine.
     """
 
     kind: ClassVar[str]
     action: ClassVar[str]
     compare_options: ClassVar[Mapping[str, Any]] = {}
+    files: ClassVar[Mapping[str, str]] = {}
+    local: ClassVar[Collection[str]] = ("path", "cache")
 
     path: str
 
@@ -117,25 +111,27 @@ class DataSource:
         return Path(self.path).name.split(".")[0] or "data"
 
     def to_json(self) -> dict[str, Any]:
-        """Without the folder: a run does not know where its data lay."""
-        others = {name: value for name, value in vars(self).items() if name != "path"}
-        return {
-            "name": Path(self.path).name,
-            **{name: list(value) if isinstance(value, tuple) else value for name, value in others.items()},
-        }
+        """Return the fields without the folders of files: a run does not know where its data lay."""
+        own = {name: value for name, value in vars(self).items() if name not in self.local}
+        own |= {name: None if own[name] is None else Path(own[name]).name for name in self.files}
+        lists = {name: list(value) for name, value in own.items() if isinstance(value, tuple)}
+        return {"name": Path(self.path).name, **own, **lists}
 
     def named(self, stored: Mapping[str, Any]) -> Self:
         """The same as a report shows it: files without their folders, as `to_json` calls them."""
-        return replace(self, path=stored["name"])
+        return replace(self, path=stored["name"], **{name: stored[name] for name in self.files})
 
     def again(self, stored: Mapping[str, Any]) -> Self:
-        """This file read as before, from `to_json`."""
-        values: dict[str, Any] = {name: stored[name] for name in vars(self) if name != "path"}
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        return replace(self, **values)
+        """Read this file as before, from `to_json`; all files are those given now, as a run does not know the paths."""
+        values: dict[str, Any] = {name: stored[name] for name in vars(self) if name not in self.local}
+        values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return replace(self, **{name: value for name, value in values.items() if name not in self.files})
 
     def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
         """Raise where a file is lacking that the run in the folder was started with, which `stored` describes."""
+        for name, advice in self.files.items():
+            if (file := stored.get(name)) is not None and getattr(self, name) is None:
+                raise CurvaeError(f'{folder} was started with {advice} with {name}="{file}"')
 
 
 @dataclass(frozen=True)
@@ -153,9 +149,17 @@ class Source(DataSource):
     exposure: str | None = None
     covariates: tuple[str, ...] = ()
     memory: str | None = None
-    """bytes that rows may take at a time, such as "2GB"; larger data are read in pieces"""
+    """bytes that rows may take in memory, such as "2GB"; larger data stay on disk"""
+    cache: str | None = None
+    """folder for copies of data that stay on disk"""
 
-    def load(self) -> tuple[Dataset, Schema]:
+    @property
+    def bounded(self) -> Source:
+        """The same data, which may take a quarter of the memory of the machine if nothing else was asked for."""
+        return self if self.memory else replace(self, memory=memory.size_text(memory.bound(None)))
+
+    def load(self, counter: Counter = lambda task, rows: lambda more: None) -> tuple[Dataset, Schema]:
+        """Read the data; without a bound of memory, all of them into memory."""
         return load(
             self.path,
             label=self.label,
@@ -165,48 +169,15 @@ class Source(DataSource):
             covariates=self.covariates,
             missing=self.missing,
             exposure=self.exposure,
+            memory=self.memory,
+            cache=self.cache,
+            counter=counter,
         )
 
     def step(self, action: str, why: str = "", **options: Any) -> Step:
-        own = self if action in (self.action, "compare", "diagnose") else replace(self, memory=None)  # others take none
+        takes_memory = action in (self.action, "compare", "diagnose")
+        own = self if takes_memory else replace(self, memory=None, cache=None)
         return super(Source, own).step(action, why, **options)
-
-
-def streamed_blocks(
-    source: Source,
-    counter: Callable[[str, int], Callable[[int], None]],
-    schema: Schema | None = None,
-    others: Mapping[str, Any] = MappingProxyType({}),
-) -> Blocks | None:
-    """The blocks of data that are larger than the memory that they may take; None for data to be held in memory.
-
-    A folder of Parquet files is always read in pieces. What needs all rows is held in memory however large it is,
-    unless a bound is asked for: then it is refused.
-
-    Arguments:
-        source: the data.
-        counter: as of a `Reporter`, for a text table that is converted.
-        schema: of the data that a model was trained on, if there is one.
-        others: what else needs all rows, by the names of parameters.
-    """
-    bound = memory.bound(source.memory)
-    roles = Roles(source.label, source.id, source.group, source.categorical, source.exposure, source.covariates)
-    blocks = find_blocks(source.path, bound, roles, schema)
-    if blocks is None or (blocks.footprint <= bound and not blocks.path.is_dir()):
-        return None
-    if blocks.whole:
-        if source.memory is None:
-            return None
-        raise CurvaeError(f"{blocks.whole}, or raise memory=…: it can only be read as a whole")
-    needed = [name for name, value in {"missing": source.missing == "drop", **others}.items() if value]
-    if needed and source.memory is None and not blocks.path.is_dir():
-        return None
-    if needed:
-        raise CurvaeError(
-            f"{blocks.path.name} is read in pieces and {', '.join(f'{name}=…' for name in needed)} needs all rows in "
-            "memory; leave it out, or give a single file and raise memory=…"
-        )
-    return blocks.opened(counter)
 
 
 @dataclass(frozen=True)
@@ -216,6 +187,7 @@ class GraphSource(DataSource):
     kind = "graph"
     action = "graph"
     compare_options = MappingProxyType({"graph": True})
+    files = MappingProxyType({"nodes": "a table of nodes; give it again", "features_file": "features; give them again"})
 
     nodes: str | None = None
     label: str | None = None
@@ -251,23 +223,6 @@ class GraphSource(DataSource):
             header=self.header,
             known=known,
         )
-
-    def to_json(self) -> dict[str, Any]:
-        files = {"nodes": self.nodes, "features_file": self.features_file}
-        return super().to_json() | {name: None if file is None else Path(file).name for name, file in files.items()}
-
-    def named(self, stored: Mapping[str, Any]) -> Self:
-        return replace(self, path=stored["name"], nodes=stored["nodes"], features_file=stored["features_file"])
-
-    def again(self, stored: Mapping[str, Any]) -> Self:
-        # A run does not know where its files lay: the paths are those given now, as that of the edges is.
-        return replace(super().again(stored), nodes=self.nodes, features_file=self.features_file)
-
-    def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
-        if (table := stored["nodes"]) is not None and self.nodes is None:
-            raise CurvaeError(f'{folder} was started with a table of nodes; give it again with nodes="{table}"')
-        if (file := stored.get("features_file")) is not None and self.features_file is None:
-            raise CurvaeError(f'{folder} was started with features; give them again with features_file="{file}"')
 
 
 # Messages and progress of a run while it works.
@@ -309,6 +264,9 @@ class Reporter:
             self.say(text)
         for text in warned:
             self.warn(text)
+
+
+SILENT = Reporter()
 
 
 def stored_frames(description: Mapping[str, Any], embedding: Embedding) -> tuple[Frame, ...] | None:
@@ -411,21 +369,13 @@ class Outcome:
     files: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-class DiagnosedData(NamedTuple):
-    """Data that were tested for a hierarchy; `section` tells what was done to them."""
-
-    found: Diagnosis
-    labels: NDArray[np.str_] | None
-    section: Section
-    warnings: tuple[str, ...]
-
-
 class Run(ABC):
     """Data of one kind with the settings of models: what `curvae fit`, `graph`, `compare` and `diagnose` ask of them.
 
     Arguments:
         source: of the data, which are read.
         config: settings.
+        reporter: told how far the data are read.
 
     Attributes:
         data: a `Dataset` or `Graph`.
@@ -435,7 +385,7 @@ class Run(ABC):
         remarks: warnings about the settings and these data.
         trainings: how many a comparison needs; set by `plan_comparison`.
         count: name of the number of trainings in `config.json`.
-        fitted, trained: what a training makes, and how that is put to use.
+        fitted: what a training makes.
         has_edges: whether maps show edges.
         thing: what a point of a map is, "row" or "node".
         axes: what decides how maps are turned, in words.
@@ -446,17 +396,21 @@ class Run(ABC):
     thing: ClassVar[str] = "row"
     axes: ClassVar[str] = "the data"
     fitted: ClassVar[type[FittedModel]]
-    trained: ClassVar[type[TrainedRun]]
     has_edges: ClassVar[bool] = False
 
     data: Any
     data_size: str
 
-    def __init__(self, source: Any, config: Any) -> None:
+    def __init__(self, source: Any, config: Any, reporter: Reporter = SILENT) -> None:
         self.source, self.config, self.plan_text, self.trainings = source, config, "", 0
         self.settings = given(config)
         self.remarks: list[str] = []
         self.root: str | None = None
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was done to the data."""
+        return self.data.notes
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -479,9 +433,10 @@ class Run(ABC):
     def names(self) -> NDArray[np.str_]:
         """Of the points of a map."""
 
+    @cached_property
     @abstractmethod
-    def scores(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Two numbers for each of these points that depend on the data alone, (·, 2): maps are turned by them."""
+    def reference(self) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """Some points, and two numbers for each, (·, 2), that depend on the data alone: maps are turned by them."""
 
     def choose_root(self, root: str | None) -> None:
         """Name the point that maps shall have at their centre."""
@@ -491,15 +446,10 @@ class Run(ABC):
             )
         self.root = root
 
-    @cached_property
-    def _reference(self) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        chosen = sampled_rows(len(self.names))
-        return chosen, self.scores(chosen)
-
     def orient(self, embedding: Embedding) -> tuple[Frame, ...]:
         """The frames from which the factors of a map of these data are drawn."""
         root = None if self.root is None else int(np.flatnonzero(self.names == self.root)[0])
-        return orient(embedding, *self._reference, root)
+        return orient(embedding, *self.reference, root)
 
     @property
     def orientation_sentence(self) -> str:
@@ -525,26 +475,25 @@ class Run(ABC):
         """
 
     @abstractmethod
-    def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> None:
-        """Train all models; `progress` is told every record of a single one, and the epochs in all."""
+    def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> Any:
+        """Train all models and return them with their maps.
+
+        `progress` is called with every record of a single model and the number of epochs in all.
+        """
 
     @abstractmethod
-    def outcome(self, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
-        """Judge what was trained; `named` is the source as a report shows it, without its folder."""
+    def outcome(self, trained: Any, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
+        """Judge what `train` returned; `named` is the source as a report shows it, without its folder."""
 
     @abstractmethod
     def plan_comparison(
-        self, curvatures: Sequence[float], repeats: int, before: Mapping[str, Any] | None
+        self, curvatures: Sequence[float], repeats: int, before: Mapping[str, Any] | None, tree: Path | None
     ) -> dict[str, Any]:
         """Split the data for a comparison; raises for what cannot be compared.
 
         Returns what `config.json` says about the data. Of a comparison that is resumed that is `before`, and "auto"
-        choices are made as they were made then.
+        choices are made as they were made then. How well a known `tree` of the data is recovered is compared, too.
         """
-
-    def match_tree(self, tree: Path) -> None:
-        """Know a tree that the data have, for the comparison that was planned: how well is it recovered?"""
-        raise CurvaeError("a comparison on a graph takes no tree; leave out tree=…")
 
     @abstractmethod
     def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
@@ -555,130 +504,20 @@ class Run(ABC):
         """What to say about a comparison, what to warn of, and the sections of the report."""
 
     @classmethod
-    @abstractmethod
-    def diagnose(
-        cls, source: Any, metric: Metric, distances: bool, seed: int, reporter: Reporter, step: Callable[[str], None]
-    ) -> DiagnosedData:
-        """Test data for a hierarchy; `step` is told what is being done."""
-
-    @classmethod
     def edges(cls, folder: Path, nodes: int) -> NDArray[np.int64] | None:
         """Of the graph that a run was trained on, (2, E)."""
         return None
 
 
-class TrainedRun(ABC):
-    """The model of a run folder, put to use. What has no meaning for its kind is refused.
-
-    Arguments:
-        folder: of the run.
-        loaded: what it holds.
-    """
-
-    def __init__(self, folder: Path, loaded: Loaded) -> None:
-        self.folder, self.loaded = folder, loaded
-
-    @property
-    def frames(self) -> tuple[Frame, ...] | None:
-        """The frames in which the factors of its map are drawn; None for what an estimator saved."""
-        return stored_frames(self.loaded.description, self.loaded.embedding)
-
-    @abstractmethod
-    def embed(
-        self,
-        path: str,
-        nodes: str | None,
-        features_file: str | None,
-        missing: Missing | None,
-        reporter: Reporter,
-        memory: str | None = None,
-    ) -> EmbeddedData:
-        """The rows of `embedding.csv` for new data; `nodes` is a table of nodes, `features_file` has their features.
-
-        Rows that take more than so much `memory` are read and embedded in pieces.
-        """
-
-    @abstractmethod
-    def sample(
-        self, count: int, output: Path | None, covariates: Mapping[str, str] | None, seed: int, force: bool
-    ) -> Sampled:
-        """Draw from the model, and write that to files."""
-
-    @abstractmethod
-    def evaluate(
-        self,
-        path: str,
-        samples: int | None,
-        missing: Missing | None,
-        seed: int,
-        reporter: Reporter,
-        scores: ScoreFile | None = None,
-    ) -> dict[str, Any]:
-        """How well the model describes data, for each part of the data that the run knows apart; of every row, if a
-        file for `scores` is given."""
-
-    @abstractmethod
-    def impute(
-        self,
-        path: str,
-        output: Path | None,
-        samples: int,
-        seed: int,
-        force: bool,
-        reporter: Reporter,
-        memory: str | None = None,
-    ) -> Imputed:
-        """Fill the gaps of data and write them; rows that take more than so much `memory` a piece at a time."""
-
-    def explained(self) -> Loaded:
-        """What the run holds, if its model explains points by the columns of a table; raises if not."""
-        return self.loaded
-
-    @abstractmethod
-    def portable(self) -> tuple[Sequence[Part], dict[str, Any]]:
-        """Parts of the model to export, and how the data of the run become their inputs, as JSON values."""
-
-
-class EmbeddedData(NamedTuple):
-    """Tables with the rows of a map, one below the other, the number of rows of all of them, and what to do next."""
-
-    tables: Iterable[pd.DataFrame]
-    rows: int
-    following: Step
-
-
-class ScoreFile(NamedTuple):
-    """The file for the likelihood of every row, and the data that the run was trained on, if they are given."""
-
-    path: Path
-    training: str | None
-
-
-class Sampled(NamedTuple):
-    """What was drawn, and what to do next."""
-
-    paths: list[Path]
-    following: Step
-
-
-class Imputed(NamedTuple):
-    """What was filled in, how much was missing, and what to do next."""
-
-    path: Path
-    values: int
-    rows: int
-    following: Step
-
-
 def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
     """What to do about missing values in data for a run: what is asked for, or what the run did."""
-    told = bool(description.get("layout", {}).get("missing"))  # whether its encoder is told of them
-    if missing == "model" and not told:
+    sees_gaps = bool(description.get("layout", {}).get("missing"))  # whether the encoder knows what is missing
+    if missing == "model" and not sees_gaps:
         raise CurvaeError(
             'the run was not trained with missing="model", so its model knows no gaps; train one that was'
         )
     source = description.get("source")
-    default = "model" if told else "error"
+    default = "model" if sees_gaps else "error"
     return missing or (source.get("missing", default) if isinstance(source, dict) else default)
 
 

@@ -67,16 +67,8 @@ __all__ = [
 DEFAULT_STEPS = 1500
 """of a training of a small table"""
 
-_NARROW = (200,)  # hidden layers by default, unless there are many rows
-
-_CURVATURE = Rule(NOT_NEGATIVE.holds, "be c ≥ 0, the space having curvature −c; got")
 _SHARE = Rule(lambda value: number(value) and 0 <= value < 1, "be a share of the rows, from 0 to below 1; got")
 _SHARE_OF_1 = Rule(lambda value: number(value) and 0 <= value < 1, "be a number from 0 to below 1; got")
-_SHARE_OF_EDGES = Rule(
-    lambda value: number(value) and 0 <= value < 1, "be a share of the edges, from 0 to below 1; got"
-)
-_COOLDOWN = Rule(lambda value: number(value) and 0 <= value <= 1, "be a share of the steps, from 0 to 1; got")
-_SEED = Rule(lambda value: whole(value) and 0 <= value < 2**32, "be a whole number from 0 to 2³²−1, got")
 
 
 @dataclass(frozen=True)
@@ -93,7 +85,7 @@ class SpaceSettings(Part):
         1.0,
         "c ≥ 0: the space has curvature −c; 0 is the ordinary VAE; learn trains c.",
         flags=("-c",),
-        rule=_CURVATURE,
+        rule=Rule(NOT_NEGATIVE.holds, "be c ≥ 0, the space having curvature −c; got"),
         words={"learn": "learn"},
         compared=False,
     )
@@ -125,8 +117,8 @@ class SpaceSettings(Part):
         for name, value in own.items():
             if getattr(self, name) not in (value, known[name].default):
                 raise CurvaeError(
-                    f'{name}={getattr(self, name)} contradicts space="{self.space}", which says it all; give one of '
-                    "them"
+                    f'`{name}={getattr(self, name)}` contradicts `space="{self.space}"`, which says it all; give one '
+                    "of them"
                 )
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -165,10 +157,10 @@ class SpaceSettings(Part):
     def check(self) -> None:
         super().check()
         if self.learn_curvature and self.curvature == 0:
-            raise CurvaeError("a learned curvature must start above 0: set curvature to 1, say")
+            raise CurvaeError("a learned curvature must start above 0: set `curvature` to 1, say")
         if self.diagonal and self.posterior != "wrapped":
             raise CurvaeError(
-                'a diagonal posterior needs posterior="wrapped": the Riemannian normal has one standard deviation'
+                'a diagonal posterior needs `posterior="wrapped"`: the Riemannian normal has one standard deviation'
             )
 
 
@@ -185,7 +177,7 @@ class LayerSettings(Part):
     @property
     def layers(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
-        return self.hidden or _NARROW
+        return self.hidden or (200,)
 
 
 @dataclass(frozen=True)
@@ -280,10 +272,16 @@ class StepSettings(Part):
     learning_rate: float = setting(2e-3, "Learning rate of Adam.", flags=("--lr",), rule=POSITIVE)
     adam_beta2: float = setting(0.99, "Decay β2 of Adam's mean of squared gradients.", rule=_SHARE_OF_1)
     cooldown: float = setting(
-        0.5, "Share of the steps, at the end, over which the learning rate falls to 0.", rule=_COOLDOWN
+        0.5,
+        "Share of the steps, at the end, over which the learning rate falls to 0.",
+        rule=Rule(lambda value: number(value) and 0 <= value <= 1, "be a share of the steps, from 0 to 1; got"),
     )
     tf32: bool = setting(True, "On CUDA, train with TF32 matrix products, several times faster.")
-    seed: int = setting(0, "Random seed.", rule=_SEED)
+    seed: int = setting(
+        0,
+        "Random seed.",
+        rule=Rule(lambda value: whole(value) and 0 <= value < 2**32, "be a whole number from 0 to 2³²−1, got"),
+    )
 
 
 @dataclass(frozen=True)
@@ -325,7 +323,7 @@ class TrainingSettings(StepSettings):
     def check(self) -> None:
         super().check()
         if whole(self.patience) and self.validation == 0:
-            raise CurvaeError("early stopping needs validation rows: set validation to 0.1, say, or drop patience")
+            raise CurvaeError("early stopping needs validation rows: set `validation` to 0.1, say, or drop `patience`")
 
 
 # --- graphs ---------------------------------------------------------------------------------------------------------
@@ -369,7 +367,11 @@ class EdgeSettings(Part):
     pairs: PairKind = setting(
         "balanced", "Pairs of nodes to fit: all, or the edges and an equal number of random non-edges (balanced)."
     )
-    hide: float = setting(0.5, "Share of the edges that each step hides from the encoder.", rule=_SHARE_OF_EDGES)
+    hide: float = setting(
+        0.5,
+        "Share of the edges that each step hides from the encoder.",
+        rule=Rule(_SHARE.holds, "be a share of the edges, from 0 to below 1; got"),
+    )
     weight: float = setting(1.0, "Weight of the likelihood of a pair of nodes.", rule=POSITIVE)
 
     @property
@@ -380,10 +382,12 @@ class EdgeSettings(Part):
     def check(self) -> None:
         super().check()
         if self.popular and self.edges != "fermi_dirac":
-            raise CurvaeError(f'popularity="learned" needs edges="fermi_dirac", not {self.edges}; change one of them')
+            raise CurvaeError(
+                f'`popularity="learned"` needs `edges="fermi_dirac"`, not {self.edges}; change one of them'
+            )
         if self.directed and not self.popular:
             raise CurvaeError(
-                'directed=True needs popularity="learned", which distinguishes the two directions of an edge'
+                '`directed=True` needs `popularity="learned"`, which distinguishes the two directions of an edge'
             )
 
 
@@ -424,10 +428,6 @@ ADDED: Mapping[str, Any] = {}
 """settings introduced after the first release, with the value that reproduces runs that were written before them"""
 
 
-# β of a model of a graph with balanced pairs: divided by the dimension, and the least.
-_BETA_BY_DIMENSION, _LEAST_BETA = 0.1, 0.01
-
-
 @dataclass(frozen=True)
 class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
     """What the settings of all kinds of models have in common."""
@@ -452,7 +452,7 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
         return 0.0
 
     @property
-    def noise_pace(self) -> float:
+    def noise_lr_scale(self) -> float:
         """The learning rate of the noise of columns, over that of all else."""
         return 1.0
 
@@ -481,8 +481,8 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
         known = described(cls)
         if unknown := sorted(set(given) - set(known)):
             near = [match for name in unknown for match in get_close_matches(name.rpartition(".")[2], known, 1)]
-            meant = f"; did you mean {', '.join(near)}?" if near else ""
-            raise CurvaeError(f"unknown settings: {', '.join(unknown)}{meant}")
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise CurvaeError(f"unknown settings: {', '.join(unknown)}{hint}")
         return cls(**given)
 
 
@@ -518,10 +518,10 @@ class RowSettings(
         super().check()
         if self.learn_prior_scale and any(factor.learned for factor in self.factors):
             raise CurvaeError(
-                'curvature="learn" and learn_prior_scale cannot be combined: only c·σ0² is identifiable; drop one'
+                '`curvature="learn"` and `learn_prior_scale` cannot be combined: only c·σ0² is identifiable; drop one'
             )
         if self.init == "pca" and self.network != "mlp":
-            raise CurvaeError(f'init="pca" needs network="mlp", not {self.network}; use init="random"')
+            raise CurvaeError(f'`init="pca"` needs `network="mlp"`, not {self.network}; use `init="random"`')
 
     @property
     def architecture(self) -> Self:
@@ -544,7 +544,7 @@ class RowSettings(
         return self.weight_decay
 
     @property
-    def noise_pace(self) -> float:
+    def noise_lr_scale(self) -> float:
         return self.noise_rate
 
     @property
@@ -577,34 +577,17 @@ class GraphSettings(
         if self.beta != "auto":
             return self.beta
         held_back = self.pairs == "balanced" and self.encoder == "convolutions"
-        return max(_LEAST_BETA, _BETA_BY_DIMENSION / self.dim) if held_back else _LEAST_BETA
+        return max(0.01, 0.1 / self.dim) if held_back else 0.01
 
 
 # --- defaults of rows -------------------------------------------------------------------------------------------------
 
-# Neighbourhoods are kept by default in spaces of so many dimensions, and of so many training rows.
-_MAP_DIMENSIONS, _FEWEST_ROWS, _MOST_ROWS = (2, 3), 3, 100_000
-_NEIGHBOURS_WEIGHT = 0.3  # in nats a row, for every column by which rows are near each other
+_FEWEST_ROWS, _MOST_ROWS = 3, 100_000  # training rows whose neighbourhoods are kept by default
 COMPONENTS = 50
 """principal components at most by which rows are near each other"""
 
-# Hidden layers from so many training rows on.
-_MANY_ROWS, _WIDE = 1000, (200, 200)
-# An encoder that keeps neighbourhoods has more to learn. From so many training rows on: hidden layers, dropout, and the
-# weight decay over that of other encoders.
-_DEEP_ROWS, _DEEP, _DROPOUT, _DEEP_DECAY = 400, (200, 200, 200, 200), 0.03, 0.3
-# From so many training rows on: dropout, and jitter if it keeps near neighbours. In smaller tables jitter costs some.
-_LARGE, _LARGE_DROPOUT, _JITTER = 2000, 0.05, 0.5
-
-# Large tables get so many passes, but no more steps than the last.
-_PASSES, _MOST_STEPS = 5, 10_000
-_MOST_EPOCHS, _EPOCH_STEPS = 1000, 100  # unless epochs are asked for
-# A training ends without progress for so many steps and passes, and at least so many epochs.
-_PATIENCE, _PATIENT_PASSES, _LEAST_PATIENCE = 400, 5, 5
-# Weight decay, and the steps of a pass from which on it is less, such that weights shrink as much in a pass.
-_DECAY, _DECAY_STEPS = 1.0, 40
-# Without a number of steps, as in the first files: unset epochs made about this many steps in at least so many passes.
-_OLD_STEPS, _OLD_FEWEST = 8000, 20
+_MOST_EPOCHS = 1000  # unless epochs are asked for
+_LEAST_PATIENCE = 5  # epochs without progress
 
 
 class Columns(Protocol):
@@ -654,7 +637,7 @@ def choose_neighbours(
     given = [name for name, has in (("covariates", columns.covariates), ("an exposure", columns.size)) if has]
     reasons = {
         hindrance: bool(hindrance),
-        f"the dimension is {config.dim}, not that of a map, 2 or 3": config.dim not in _MAP_DIMENSIONS,
+        f"the dimension is {config.dim}, not that of a map, 2 or 3": config.dim not in (2, 3),
         "the network is convolutional": config.network != "mlp",
         f"rows have {' and '.join(given)}, whose effects are to stay out of the map": bool(given),
         f"neighbours among more than {_MOST_ROWS:,} rows take long to find": rows > _MOST_ROWS,
@@ -683,23 +666,25 @@ def resolve_defaults(config: Rows, rows: tuple[int, int], columns: Columns, hind
     """
     train, _ = rows
     config = dataclasses.replace(config, neighbours=choose_neighbours(config, columns, train, hindrance)[0])
-    deep, large = config.keeps_neighbours and train >= _DEEP_ROWS, train >= _LARGE
-    decay = _DECAY * min(1.0, _DECAY_STEPS / math.ceil(train / config.batch_size))
-    weight = _NEIGHBOURS_WEIGHT * min(columns.features, COMPONENTS)
+    # An encoder that keeps neighbourhoods has more to learn from many rows; in small tables jitter costs some.
+    deep, large = config.keeps_neighbours and train >= 400, train >= 2000
+    # With more than 40 steps a pass the decay is less, such that weights shrink as much in a pass.
+    decay = min(1.0, 40 / math.ceil(train / config.batch_size))
     values: dict[str, Any] = {
-        "hidden": _DEEP if deep else _WIDE if train >= _MANY_ROWS else config.layers,
-        "dropout": (_LARGE_DROPOUT if large else _DROPOUT) if deep else 0.0,
-        "jitter": _JITTER if deep and large and config.neighbours != "far" else 0.0,
-        "weight_decay": _DEEP_DECAY * decay if deep else decay,
+        "hidden": (200, 200, 200, 200) if deep else (200, 200) if train >= 1000 else config.layers,
+        "dropout": (0.05 if large else 0.03) if deep else 0.0,
+        "jitter": 0.5 if deep and large and config.neighbours != "far" else 0.0,
+        "weight_decay": 0.3 * decay if deep else decay,
         "init": "pca" if config.keeps_neighbours else "random",
-        "neighbours_weight": weight if config.uses_neighbours else None,
+        # In nats a row, for every column by which rows are near each other.
+        "neighbours_weight": 0.3 * min(columns.features, COMPONENTS) if config.uses_neighbours else None,
     }
     values = {name: value for name, value in values.items() if getattr(config, name) in ("auto", None)}
     found = dataclasses.replace(config, **values, **_schedule(config, *rows))
     if found.encoder_decay * found.learning_rate >= 1:
         raise CurvaeError(
-            f"with weight_decay={found.encoder_decay:g} and learning_rate={found.learning_rate:g} the weights of the "
-            "encoder would vanish or change their sign in a step; lower one, such that their product is below 1"
+            f"with `weight_decay={found.encoder_decay:g}` and `learning_rate={found.learning_rate:g}` the weights of "
+            "the encoder would vanish or change their sign in a step; lower one, such that their product is below 1"
         )
     return found
 
@@ -713,21 +698,22 @@ def _schedule(config: RowSettings, train: int, validation: int) -> dict[str, Any
     if isinstance(config.patience, int) and not validation:
         raise CurvaeError(
             f"early stopping needs validation rows, and a share of {config.validation:g} of {train} rows holds none; "
-            "hold out a larger share, or drop patience"
+            "hold out a larger share, or drop `patience`"
         )
     a_pass, steps, most = math.ceil(train / config.batch_size), config.steps, config.epoch_steps
     if config.epochs is not None:
         epochs = config.epochs
     elif steps is None:
-        epochs = min(_MOST_EPOCHS, max(_OLD_FEWEST, math.ceil(_OLD_STEPS / a_pass)))
+        epochs = min(_MOST_EPOCHS, max(20, math.ceil(8000 / a_pass)))  # about 8,000 steps, in at least 20 passes
     else:
-        steps = min(max(DEFAULT_STEPS, _PASSES * a_pass), _MOST_STEPS) if steps == "auto" else steps
-        most = _EPOCH_STEPS if most is None else most
+        # Large tables get 5 passes, but no more than 10,000 steps.
+        steps = min(max(DEFAULT_STEPS, 5 * a_pass), 10_000) if steps == "auto" else steps
+        most = 100 if most is None else most
         epochs = min(_MOST_EPOCHS, math.ceil(steps / epochs_per_pass(a_pass, most)[1]))
     most = None if most is None or most >= a_pass else most
     patience = config.patience
     if patience == "auto":
-        waited = max(_PATIENCE, _PATIENT_PASSES * a_pass)
-        waited = max(_LEAST_PATIENCE, math.ceil(waited / epochs_per_pass(a_pass, most)[1]))
+        # 400 steps and 5 passes without progress.
+        waited = max(_LEAST_PATIENCE, math.ceil(max(400, 5 * a_pass) / epochs_per_pass(a_pass, most)[1]))
         patience = min(waited, max(_LEAST_PATIENCE, epochs)) if validation else None
     return {"epochs": epochs, "epoch_steps": most, "patience": patience}

@@ -71,7 +71,7 @@ class Rule:
     def require(self, name: str, value: Any) -> None:
         """Raise unless the value is right."""
         if not self.holds(value):
-            raise CurvaeError(f"{name} must {self.text} {value!r}")
+            raise CurvaeError(f"`{name}` must {self.text} {value!r}")
 
 
 def whole(value: Any) -> bool:
@@ -99,12 +99,12 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     Example:
         >>> require_choice("missing", "modle", ["error", "model"])
         Traceback (most recent call last):
-        curvae.errors.CurvaeError: missing must be one of error, model; got 'modle', did you mean 'model'?
+        curvae.errors.CurvaeError: `missing` must be one of error, model; got 'modle', did you mean 'model'?
     """
     if not isinstance(value, str) or value not in choices:
         near = get_close_matches(str(value), choices, 1)
         hint = f", did you mean {near[0]!r}?" if near else ""
-        raise CurvaeError(f"{name} must be one of {', '.join(choices)}; got {value!r}{hint}")
+        raise CurvaeError(f"`{name}` must be one of {', '.join(choices)}; got {value!r}{hint}")
 
 
 def require_count(name: str, value: Any, limit: str | None = None) -> None:
@@ -118,13 +118,13 @@ def require_count(name: str, value: Any, limit: str | None = None) -> None:
     Example:
         >>> require_count("epochs", 10**12)
         Traceback (most recent call last):
-        curvae.errors.CurvaeError: epochs must be at most 1,000,000, got 1,000,000,000,000: every epoch goes over all data and leaves a record
+        curvae.errors.CurvaeError: `epochs` must be at most 1,000,000, got 1,000,000,000,000: every epoch goes over all data and leaves a record
     """  # noqa: E501 - an error is one line
     if not count(value):
-        raise CurvaeError(f"{name} must be a whole number of at least 1, got {value!r}")
+        raise CurvaeError(f"`{name}` must be a whole number of at least 1, got {value!r}")
     most, reason = _LIMITS.get(limit or name, (value, ""))
     if value > most:
-        raise CurvaeError(f"{name} must be at most {most:,}, got {value:,}: {reason}")
+        raise CurvaeError(f"`{name}` must be at most {most:,}, got {value:,}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,8 @@ class Setting:
             said += f": {', '.join(self.choices[:-1])} or {self.choices[-1]}"
         return f"{said} ({self.default_text})." if self.default_text else f"{said}."
 
-    def meant(self, value: Any) -> Any:
-        """The value that a word stands for, and any other value as it is."""
+    def parse_word(self, value: Any) -> Any:
+        """Return the value that a word stands for, and any other value as it is."""
         return self.words.get(value, value) if isinstance(value, str) else value
 
     def written(self, value: Any) -> Any:
@@ -189,14 +189,14 @@ class Setting:
         if (value is None and self.optional) or (isinstance(value, str) and value in self.words):
             return
         if self.words and isinstance(value, str):
-            raise CurvaeError(f"{self.name} must be a number or {' or '.join(self.words)}; got {value!r}")
+            raise CurvaeError(f"`{self.name}` must be a number or {' or '.join(self.words)}; got {value!r}")
         if self.choices:
             require_choice(self.name, value, self.choices)
         if self.type is bool and not isinstance(value, bool):
-            raise CurvaeError(f"{self.name} must be true or false, got {value!r}")
+            raise CurvaeError(f"`{self.name}` must be true or false, got {value!r}")
         if get_origin(self.type) is tuple and not (isinstance(value, tuple) and value and all(map(count, value))):
             usual = self.default_text if self.default else "200"
-            raise CurvaeError(f"{self.name} must hold one or more positive widths, such as {usual}; got {value!r}")
+            raise CurvaeError(f"`{self.name}` must hold one or more positive widths, such as {usual}; got {value!r}")
         if self.rule is not None:
             self.rule.require(self.name, value)
         elif self.type is int:
@@ -225,7 +225,7 @@ class Part:
     def __post_init__(self) -> None:
         for name, known in described(type(self)).items():
             given = getattr(self, name)
-            value = tuple(given) if isinstance(given, list) else known.meant(given)
+            value = tuple(given) if isinstance(given, list) else known.parse_word(given)
             if value is not given:
                 object.__setattr__(self, name, value)
             known.require(value)

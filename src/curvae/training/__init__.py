@@ -11,7 +11,7 @@ from .fitting import fit, fit_many
 from .graph_evaluate import embed_graph, link_baselines, link_figures, missing_links, neighbourhood
 from .graph_fitting import compare_graph, fit_graph, fit_graphs
 from .graph_problem import FittedGraph
-from .rows import HeldOut, Rows, Split, hold_out, random_split
+from .rows import Rows, Split, random_split
 
 __all__ = [
     "Comparison",
@@ -20,7 +20,6 @@ __all__ = [
     "Fitted",
     "FittedGraph",
     "GraphConfig",
-    "HeldOut",
     "Rows",
     "Scaling",
     "Split",
@@ -34,7 +33,6 @@ __all__ = [
     "fit_graph",
     "fit_graphs",
     "fit_many",
-    "hold_out",
     "impute",
     "link_baselines",
     "link_figures",

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data import memory
-from ..data.dataset import column_means, resolve
-from ..data.files import Messages
-from ..data.streams.stream import Moments
+from ..data.statistics import column_statistics, fill, has_missing
 from ..errors import CurvaeError
 from ..maps.statistics import Principal
 from ..models import LIKELIHOODS, VAE, Layout, Posterior
+from ..models.likelihoods.base import aligned_blocks, row_blocks
 from ..nn import NETWORKS, Conditioned, Space, decoder
 from ..nn.networks import drop_units
 from .config import Config, Settings
@@ -31,14 +30,15 @@ __all__ = ["Effects", "build", "make_space", "require_buildable", "seeded"]
 
 # How columns depend on covariates, by least squares.
 
-_DISTINCT_SQUARES = 1e-12  # the same of sums of squares, of which half the digits are lost
-_DISTINCT = 1e-9  # of the largest singular value; all categories of a column add up to 1, so one is always less
-_SMALL = 1e-6  # of the largest effect, below which one is none
-
 
 @dataclass(frozen=True)
 class Effects:
     """x ≈ mean + (context − centre)·slopes.
+
+    Arguments:
+        centre: mean of the context, (covariates,).
+        slopes: of the columns, (covariates, features).
+        variance: how much of the variance of each column the covariates make, (features,).
 
     Example:
         >>> batch = np.eye(2)[[0, 0, 1, 1]]
@@ -48,42 +48,36 @@ class Effects:
     """
 
     centre: NDArray[np.float64]
-    """mean of the context, (covariates,)"""
-    slopes: NDArray[np.float64]
-    """(covariates, features)"""
+    slopes: NDArray[Any]
+    variance: NDArray[Any]
 
     @classmethod
-    def of(cls, x: Any, context: NDArray[np.float64]) -> Effects:
-        """Those of a matrix, dense or sparse; missing values count as the mean of their column."""
-        centre = context.mean(0)
-        x, _ = resolve(x, [""] * x.shape[1], column_means(x), "mean", Messages())
-        return cls(centre, np.asarray(np.linalg.pinv(context - centre, rcond=_DISTINCT) @ x))
-
-    @classmethod
-    def of_moments(cls, moments: Moments) -> Effects:
-        """Those of rows of which only sums are known, by the normal equations; see `of`."""
-        return cls(moments.centre, np.linalg.pinv(moments.spread, _DISTINCT_SQUARES, True) @ moments.covariance)
+    def of(cls, x: Any, context: Any) -> Effects:
+        """Find the effects on the columns of a matrix, dense, sparse or on disk, in which missing values count as the
+        mean of their column."""
+        rows, known = x.shape[0], column_statistics(x)
+        centre = sum(block.sum(0) for block in row_blocks(context)) / rows
+        scatter, products = np.zeros((len(centre), len(centre))), np.zeros((len(centre), x.shape[1]))
+        for told, block in aligned_blocks(context, x):
+            apart = told - centre
+            scatter += apart.T @ apart
+            products += apart.T @ (fill(block, known.mean) if has_missing(block) else block)
+        # All categories of a column add up to 1, so one eigenvalue is always 0 but for rounding.
+        slopes = np.linalg.pinv(scatter, 1e-12, hermitian=True) @ products
+        return cls(centre, slopes, ((scatter @ slopes) * slopes).sum(0) / rows)
 
     @property
     def directions(self) -> NDArray[np.float64]:
         """Orthonormal directions in which covariates move rows, (directions, features)."""
         _, sizes, directions = np.linalg.svd(self.slopes, full_matrices=False)
-        return directions[sizes > _SMALL * sizes.max()]
+        return directions[sizes > 1e-6 * sizes.max()]
 
     def scaled(self, scale: NDArray[np.float64]) -> Effects:
-        """Those of columns that are divided by a scale."""
-        return Effects(self.centre, self.slopes / scale)
-
-    def variance(self, context: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How much of the variance of each column they make with such contexts."""
-        return ((context - self.centre) @ self.slopes).var(0)
-
-    def variance_of_moments(self, moments: Moments) -> NDArray[np.float64]:
-        """The same of rows of which only sums are known."""
-        return ((moments.spread @ self.slopes) * self.slopes).sum(0) / moments.rows
+        """Return the effects on columns that are divided by a scale."""
+        return Effects(self.centre, self.slopes / scale, self.variance / scale**2)
 
     def removed(self, x: NDArray[Any], context: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rows as they would be with the mean context."""
+        """Return rows as they would be with the mean context."""
         return x - (context - self.centre) @ self.slopes
 
 
@@ -120,7 +114,8 @@ def require_buildable(config: Config, layout: Layout) -> None:
         raise ValueError('choose the likelihood before building: "auto" needs the data')
     if config.encode_covariates and not layout.covariates:
         raise CurvaeError("there are no covariates to give to the encoder; name some, or drop encode_covariates")
-    sizes = (NETWORKS[config.network].width(_shape(layout), layout.inputs), *config.layers, config.dim)
+    width = NETWORKS[config.network].width(layout.shape or (layout.features,), layout.inputs)
+    sizes = (width, *config.layers, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
@@ -128,10 +123,6 @@ def require_buildable(config: Config, layout: Layout) -> None:
         fix="lower hidden or the dimension",
     )
     make_space(config)
-
-
-def _shape(layout: Layout) -> tuple[int, ...]:
-    return layout.shape or (layout.features,)
 
 
 def build(
@@ -157,35 +148,36 @@ def build(
     """
     layout = features if isinstance(features, Layout) else Layout(features, tuple(blocks))
     require_buildable(config, layout)
-    network, shape = NETWORKS[config.network], _shape(layout)
     # Of defaults that are not resolved, where nothing is known of the rows, none.
     dropout, jitter = (0.0 if share == "auto" else share for share in (config.dropout, config.jitter))
     with seeded(config.seed):
         space = make_space(config)
         likelihood = LIKELIHOODS[config.likelihood].make(layout)
         dense = partial(decoder, config.decoder, space, config.layers[::-1])
-        encoding, decoding = network.make(shape, layout.inputs, config.layers, likelihood.outputs, dense)
+        shape, context = layout.shape or (layout.features,), layout.covariates
+        make = NETWORKS[config.network].make
+        encoding, decoding = make(shape, layout.inputs, config.layers, likelihood.outputs, dense)
         drop_units(encoding, dropout)
-        context = layout.covariates
+        # The first dense layer is given the covariates.
+        first = next((i for i, layer in enumerate(encoding) if isinstance(layer, nn.Linear)), 0)
         model = VAE(
-            _conditioned(encoding, context, config.layers[0]) if config.encode_covariates else encoding,
+            Conditioned(encoding, context, {first: config.layers[0]}) if config.encode_covariates else encoding,
             Conditioned(decoding, context) if context else decoding,
             Posterior(config.layers[-1], space),
             likelihood,
             layout.missing,
             jitter=jitter,
         )
-    if mean is not None:
-        with torch.no_grad():
+    with torch.no_grad():
+        if mean is not None:
             _start(model, torch.from_numpy(mean), effects)
-    if axes is not None:
-        with torch.no_grad():
+        if axes is not None:
             _place(model, axes)
     return model
 
 
 def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
-    """Let the last layer of the decoder start at the means, and at those of every covariate where it is told them."""
+    """Let the last layer of the decoder start at the means, and at those of every covariate that it is given."""
     start, network = model.likelihood.start, model.decoder
     layers: Any = network.layers if isinstance(network, Conditioned) else network
     bias = start(mean)
@@ -193,24 +185,14 @@ def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
         slopes = torch.stack([start(mean + slope) for slope in torch.from_numpy(effects.slopes)]) - bias
         network.last.weight.copy_(slopes.T)
         bias = bias - torch.from_numpy(effects.centre) @ slopes
-        _blind(model.encoder, torch.from_numpy(effects.directions))
+        # An MLP starts without a look at the directions in which covariates move rows.
+        moved = torch.from_numpy(effects.directions)
+        encoder = model.encoder.layers if isinstance(model.encoder, Conditioned) else model.encoder
+        first = encoder[1] if isinstance(encoder, nn.Sequential) and len(encoder) > 1 else None
+        if isinstance(first, nn.Linear) and first.in_features >= moved.shape[1]:
+            moved, seen = moved.to(first.weight.dtype), first.weight[:, : moved.shape[1]]
+            seen -= seen @ moved.T @ moved
     layers.start(bias)
-
-
-def _conditioned(encoder: Any, context: int, width: int) -> Conditioned:
-    """An encoder whose first dense layer, of the given width, is told the context."""
-    first = next(place for place, layer in enumerate(encoder) if isinstance(layer, nn.Linear))
-    return Conditioned(encoder, context, {first: width})
-
-
-def _blind(encoder: nn.Module, directions: Tensor) -> None:
-    """Let an MLP start without a look at the directions in which covariates move rows."""
-    layers = encoder.layers if isinstance(encoder, Conditioned) else encoder
-    first = layers[1] if isinstance(layers, nn.Sequential) and len(layers) > 1 else None
-    if isinstance(first, nn.Linear) and first.in_features >= directions.shape[1]:
-        moved = directions.to(first.weight.dtype)
-        seen = first.weight[:, : moved.shape[1]]
-        seen -= seen @ moved.T @ moved
 
 
 def _place(model: VAE, axes: Principal) -> None:

@@ -1,40 +1,38 @@
-"""The engine on CUDA: a step is one captured graph, replayed without waiting for the host.
+"""A step on a batch as a CUDA graph, replayed without waiting for the host.
 
-Where the rows lie on the device, the graph gathers its batch from them. Where they do not, it reads static tensors,
-into which the next batch is copied beside the computation (`feeding`). On a CPU the same steps are called one by one.
+Where the rows lie on the device, the graph gathers its batch from them. Where they do not, batches are prefetched. On a
+CPU the same step is called directly.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from ..models import VAE, Batch, MapTerms, Terms
+from ..models import VAE, Batch, Stack
 from ..models.stack import trace
-from .config import Config
-from .engine import BatchEngine, EpochResult, Failure, figures, losses
-from .row_sources import EVERY, Crew, Gathered, Stacked
+from .row_sources import EVERY, ModelRows, StackedRows
 
-__all__ = ["Captured", "Feed", "SharedEngine", "ahead"]
+__all__ = ["CapturedStep", "capture", "padded", "prefetch", "transfer"]
 
-
-# Batches that are made ready beside the computation.
+# Milliseconds that compiling saves a step, about: of any stack, and of every model in it; and what it costs.
+_SAVED, _SAVED_EACH, _COMPILING = 2.0, 0.03, 15e3
+_STAGED = 3  # batches that are on their way to a device, at most
 
 Thing = TypeVar("Thing")
 
 
-def ahead(things: Iterator[Thing]) -> Iterator[Thing]:
-    """The same things, each made by a thread while the one before it is in use.
+def prefetch(things: Iterator[Thing]) -> Iterator[Thing]:
+    """Yield the same things, each made by a thread while the one before it is in use.
 
     Example:
-        >>> list(ahead(iter("abc")))
+        >>> list(prefetch(iter("abc")))
         ['a', 'b', 'c']
     """
     with ThreadPoolExecutor(1) as thread:
@@ -44,80 +42,42 @@ def ahead(things: Iterator[Thing]) -> Iterator[Thing]:
             yield thing
 
 
-class Feed:
-    """Static tensors on a device that hold one batch after the other.
+def transfer(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+    """Copy batches of one shape from pinned memory to a CUDA device, beside what is computed there.
 
-    A thread makes the next batch on the host. On CUDA it lies there in pinned memory, and is copied to the device in a
-    stream of its own into one of two places, while the device computes with the batch before.
-
-    Arguments:
-        like: a batch of a stack, on the host, (models, rows, …).
-        size: rows of a batch; a smaller one is filled up with its last row.
-        device: of the tensors.
-
-    Attributes:
-        rows: the batch.
-        kept: 1 for each of its rows, and 0 for what fills it up, (size,).
+    Each is valid until the next is asked for: it lies in one of a few buffers, which copies fill in turn in a stream of
+    their own. What the current stream does with it waits until it has arrived.
     """
-
-    def __init__(self, like: Batch, size: int, device: torch.device) -> None:
-        self._size, self._cuda = size, device.type == "cuda"
-        self.rows = _filled(like, size).map(lambda part: part.to(device, copy=True))
-        self.kept = torch.ones(size, dtype=torch.float64, device=device)
-        self._count = size
-        if self._cuda:
-            self._staging = [self.rows.map(torch.clone) for _ in range(2)]
-            self._free = [torch.cuda.Event() for _ in range(2)]
-            self._arrived = torch.cuda.Event()
-            self._stream = torch.cuda.Stream(device)
-            self._stream.wait_stream(torch.cuda.current_stream(device))
-
-    def run(self, batches: Iterator[Batch]) -> Iterator[None]:
-        """Hold each of the batches in turn, from one `next` to the other."""
-        ready = ahead((_length(batch), self._ready(batch)) for batch in batches)
-        return self._held(ready)
-
-    def _held(self, ready: Iterator[tuple[int, Batch]]) -> Iterator[None]:
-        for number, (count, batch) in enumerate(ready):
-            if self._cuda:
-                batch = self._arriving(batch, number % 2)
-            _copy(self.rows, batch)
-            if self._cuda:
-                self._free[number % 2].record()
-            if count != self._count:
-                self._count = count
-                self.kept.copy_(torch.arange(self._size) < count)
-            yield
-
-    def _ready(self, batch: Batch) -> Batch:
-        batch = _filled(batch, self._size)
-        return batch.map(Tensor.pin_memory) if self._cuda else batch
-
-    def _arriving(self, batch: Batch, place: int) -> Batch:
-        """The batch on the device; what is done with it there waits until it has arrived."""
-        staging = self._staging[place]
-        self._free[place].synchronize()  # so that the host is never more than two batches ahead
-        with torch.cuda.stream(self._stream):
-            _copy(staging, batch)
-            self._arrived.record()
-        torch.cuda.current_stream().wait_event(self._arrived)
-        return staging
+    stream, arrived = torch.cuda.Stream(device), torch.cuda.Event()
+    buffers: list[tuple[Batch, torch.cuda.Event]] = []
+    for number, batch in enumerate(batches):
+        if number < _STAGED:
+            buffers.append((batch.map(lambda part: torch.empty_like(part, device=device)), torch.cuda.Event()))
+            stream.wait_stream(torch.cuda.current_stream(device))
+        buffer, free = buffers[number % _STAGED]
+        free.synchronize()  # so that the host is never more than a few batches ahead
+        with torch.cuda.stream(stream):
+            for to, part in zip(tree_leaves(buffer), tree_leaves(batch), strict=True):
+                to.copy_(part, non_blocking=True)
+            arrived.record()
+        torch.cuda.current_stream(device).wait_event(arrived)
+        yield buffer
+        free.record()
 
 
-def _length(batch: Batch) -> int:
-    """Rows of every model of a stack."""
-    return batch.x.shape[1]
-
-
-def _filled(batch: Batch, size: int) -> Batch:
-    missing = size - _length(batch)
+def padded(batch: Batch | Tensor, size: int) -> Any:
+    """A batch of a stack, or the positions of its rows, (models, rows, …), filled up to `size` rows with its last."""
+    count = (batch if isinstance(batch, Tensor) else batch.x).shape[1]
+    missing = size - count
     if not missing:
         return batch
-    filled = batch.map(lambda part: torch.cat([part, part[:, -1:].expand(-1, missing, *part.shape[2:])], 1))
+    filled = tree_map(lambda part: torch.cat([part, part[:, -1:].expand(-1, missing, *part.shape[2:])], 1), batch)
+    if isinstance(batch, Tensor):
+        return filled
     others: dict[str, Tensor | Batch] = {}  # what fills up a batch is nobody's neighbour, and companions are whole
     for name in ("near", "far"):
         if (part := getattr(batch, name)) is not None:
-            rows, companions = part.tensor_split([_length(batch)], -1)
+            rows, companions = part.tensor_split([count], -1)
             wider = torch.cat([F.pad(rows, (0, missing), value=-1.0), companions], -1)
             others[name] = F.pad(wider, (0, 0, 0, missing), value=-1.0)
     if batch.companions is not None:
@@ -125,327 +85,106 @@ def _filled(batch: Batch, size: int) -> Batch:
     return filled.joined(**others)
 
 
-def _copy(to: Batch, batch: Batch) -> None:
-    for place, part in zip(tree_leaves(to), tree_leaves(batch), strict=True):
-        place.copy_(part, non_blocking=True)
+def capture(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """Call a function twice to warm up, capture it as a CUDA graph, and return what replays it.
 
-
-# Milliseconds that compiling saves a step, about: of any stack, and of every model in it; and what it costs.
-_SAVED, _SAVED_EACH, _COMPILING = 2.0, 0.03, 15e3
-
-
-class _Pieces(ABC):
-    """Pieces of `size` rows of every model, as a captured step reads them: from tensors that stay where they are.
-
-    Arguments:
-        source: the rows.
-        size: of a piece.
-        noise: for a window of rows, (models, k, rows, d), to be overwritten; a whole number of pieces.
+    On another device, nothing is called, and the function itself is returned.
     """
-
-    def __init__(self, source: Stacked, size: int, noise: Tensor) -> None:
-        self.source, self.size, self.noise = source, size, noise
-        self.counter = torch.zeros((), dtype=torch.int64, device=noise.device)
-        self._range = torch.arange(size, device=noise.device)
-
-    @abstractmethod
-    def read(self) -> tuple[Batch, Tensor, Tensor]:
-        """A piece with its noise, and for each of its rows 1, or 0 where the last piece is filled up; captured."""
-
-    @abstractmethod
-    def visit(self, generators: Sequence[Generator] | None, own: slice) -> Iterator[None]:
-        """Make ready the pieces of an epoch, its `own` rows of the order that is taken from the generators at once."""
-
-    def load(self, start: int, noise: Tensor) -> None:
-        """Begin a window, of the rows from `start` on."""
-        self.noise[:, :, : noise.shape[2]].copy_(noise)
-        self.counter.zero_()
+    if device.type != "cuda":
+        return function
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            function()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
 
 
-class _Resident(_Pieces):
-    """Rows on the device of the models."""
-
-    def __init__(self, source: Gathered, size: int, noise: Tensor) -> None:
-        super().__init__(source, size, noise)
-        self._rows, self._order = source, source.order(None)
-        self._index = self._order[:, :1].repeat(1, noise.shape[2])
-        self._last = torch.full((), noise.shape[2] - 1, device=noise.device)
-
-    def read(self) -> tuple[Batch, Tensor, Tensor]:
-        index = self.counter * self.size + self._range
-        inside, kept = torch.minimum(index, self._last), (index <= self._last).double()
-        rows = self._rows.gather(self._index.index_select(1, inside), kept)
-        return rows, self.noise.index_select(2, inside), kept
-
-    def visit(self, generators: Sequence[Generator] | None, own: slice) -> Iterator[None]:
-        self._order = self._rows.order(generators)[:, own]
-        return iter([None] * -(-self._order.shape[1] // self.size))
-
-    def load(self, start: int, noise: Tensor) -> None:
-        super().load(start, noise)
-        count = noise.shape[2]
-        self._index[:, :count].copy_(self._order[:, start : start + count])
-        self._last.fill_(count - 1)
-
-
-class _Fed(_Pieces):
-    """Rows that are elsewhere, or have to be made."""
-
-    def __init__(self, source: Stacked, size: int, noise: Tensor) -> None:
-        super().__init__(source, size, noise)
-        self._feed = Feed(next(source.batches(None, size)), size, noise.device)
-
-    def read(self) -> tuple[Batch, Tensor, Tensor]:
-        index = self.counter * self.size + self._range
-        return self._feed.rows, self.noise.index_select(2, index), self._feed.kept
-
-    def visit(self, generators: Sequence[Generator] | None, own: slice) -> Iterator[None]:
-        return self._feed.run(self.source.batches(generators, self.size, own))
-
-
-class _Pass:
-    """One visit of all rows, a step for each piece.
+class CapturedStep:
+    """A step on batches of a source, captured: it reads tensors that stay where they are.
 
     Arguments:
-        pieces: of the rows.
-        function: from (rows, noise, kept) to what `update` takes, together with the number of the piece.
-        update: what comes of it.
-    """
+        compute: from rows, noise, `kept`, parameters and buffers to tensors. `kept` is 1 for each row of a batch, and 0
+            for what fills up the last. Operations are traced for batches of one size.
+        stack: the models, whose parameters and buffers are given to it.
+        source: rows of every model.
+        noise: for a whole batch, (models, k, rows, d); to be overwritten.
+        update: from the tensors to what the step returns, by default these. With one, gradients are taken of the
+            parameters.
+        state: tensors that `update` changes, besides what it returns.
+        steps: how many there will be; where these are many, operations are compiled.
 
-    def __init__(self, pieces: _Pieces, function: Callable[..., Any], update: Callable[[Any, Tensor], None]) -> None:
-        self.pieces, self.function, self.update = pieces, function, update
-        self.replay: Callable[[], None] = self.step
-
-    def step(self) -> None:
-        self.update(self.function(*self.pieces.read()), self.pieces.counter)
-        self.pieces.counter += 1
-
-    def capture(self) -> None:
-        """Warm up, which moves whatever the step moves, and capture; nothing where there is no CUDA."""
-        if self.pieces.noise.device.type != "cuda":
-            return
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self.pieces.counter.zero_()  # a window may hold a single piece
-                self.step()
-        torch.cuda.current_stream().wait_stream(stream)
-        self.pieces.counter.zero_()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.step()
-        self.replay = graph.replay
-
-    def run(
-        self, generators: Sequence[Generator] | None, windows: Iterator[Tensor], own: slice = EVERY
-    ) -> Iterator[tuple[int, bool]]:
-        """After every piece its number in the epoch, and whether a window of noise ends with it."""
-        pieces, row, end = self.pieces, 0, 0
-        ready = pieces.visit(generators, own)
-        for noise in windows:
-            pieces.load(row, noise)
-            row += noise.shape[2]
-            begin, end = end, -(-row // pieces.size)
-            for number in range(begin + 1, end + 1):
-                next(ready)
-                self.replay()
-                yield number, number == end
-
-
-class Captured(BatchEngine):
-    """Batch, forward, backward and optimiser of all models in one CUDA graph."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        stack, device = self.stack, self.stack.device
-        self._names = list(stack.tensors)
-        self._values = [stack.tensors[name] for name in self._names]
-        self._totals = self._no_figures()
-        self._failed = torch.zeros(len(stack), dtype=torch.int64, device=device)
-        self._training: _Pass | None = None
-        self._validating: _Pass | None = None
-
-    @property
-    def _worth_compiling(self) -> bool:
-        left = self.total - self.step
-        return self.stack.device.type == "cuda" and left * (_SAVED + _SAVED_EACH * len(self)) > _COMPILING
-
-    def _terms(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor) -> Terms | MapTerms:
-        named = dict(zip(self._names, tensors, strict=True))
-        return self.stack.pure("terms", named, dict(zip(self.stack.buffers, buffers, strict=True)), rows, noise)
-
-    def _gradients(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor, kept: Tensor) -> Any:
-        """`kept` is 1 for rows and 0 for what fills up the last piece."""
-        terms = self._terms(tensors, buffers, rows, noise)
-        loss = losses(terms, self.config, self.beta, rows.weight, self.pull, kept)
-        return torch.autograd.grad(loss.sum(), tensors), loss.detach(), figures(terms, self.pull, _counting(rows, kept))
-
-    def _figures(self, tensors: list[Tensor], buffers: list[Tensor], rows: Batch, noise: Tensor, kept: Tensor) -> Any:
-        return figures(self._terms(tensors, buffers, rows, noise), self.pull, _counting(rows, kept))
-
-    def _pieces(self, source: Stacked, size: int) -> _Pieces:
-        stack, size = self.stack, min(size, len(source))
-        window = -(-self.window(len(source), size) // size) * size
-        noise = torch.zeros(len(stack), self.config.samples, window, stack.models[0].dim, device=stack.device)
-        if isinstance(source, Gathered) and source.device == stack.device:
-            return _Resident(source, size, noise)
-        return _Fed(source, size, noise)
-
-    def _traced(self, function: Callable[..., Any], pieces: _Pieces, gradient: bool) -> Callable[..., Any]:
-        """The function as a graph of its own, for pieces of one size; compiled where steps are many."""
-        compiled = gradient and self._worth_compiling
-        values = [t.detach().requires_grad_() for t in self._values] if gradient else self._values
-        rows, noise, kept = pieces.read()
-        parts, spec = tree_flatten(rows)
-        buffers = list(self.stack.buffers.values())
-
-        def plain(
-            tensors: list[Tensor], buffers: list[Tensor], parts: list[Tensor], noise: Tensor, kept: Tensor
-        ) -> Any:
-            """A function of plain lists of tensors, which compilers take."""
-            return function(tensors, buffers, tree_unflatten(parts, spec), noise, kept)
-
-        with torch.set_grad_enabled(gradient):
-            graph = trace(plain, values, buffers, parts, noise, kept, compiled=compiled)
-        return lambda rows, noise, kept: graph(self._values, buffers, tree_leaves(rows), noise, kept)
-
-    def _learned(self, found: Any, counter: Tensor) -> None:
-        gradients, loss, sums = found
-        self._descend(dict(zip(self._names, gradients, strict=True)))
-        first = (self._failed == 0) & ~loss.isfinite()
-        self._failed += first * (counter + 1)
-        self._totals += sums
-
-    def _seen(self, found: Tensor, counter: Tensor) -> None:
-        self._totals[: len(found)] += found
-
-    def _capture_training(self) -> _Pass:
-        self._set_training(True)
-        pieces = self._pieces(self.train, self.config.batch_size)
-        made = _Pass(pieces, self._traced(self._gradients, pieces, gradient=True), self._learned)
-        state = [*self._values, *(moment for pair in self.moments.values() for moment in pair)]
-        before = [t.clone() for t in state]
-        with torch.no_grad():
-            made.capture()
-            for t, value in zip(state, before, strict=True):
-                t.copy_(value)
-            self.optimiser.set_step(self.step)
-        return made
-
-    def _capture_validation(self, source: Stacked) -> _Pass:
-        self._set_training(False)
-        pieces = self._pieces(source, self.watched_size)
-        made = _Pass(pieces, self._traced(self._figures, pieces, gradient=False), self._seen)
-        with torch.no_grad():
-            made.capture()
-        return made
-
-    def epoch(self, epoch: int) -> EpochResult:
-        if self._training is None:
-            self._training = self._capture_training()
-        self._totals.zero_()
-        self._failed.zero_()
-        failures: dict[int, Failure] = {}
-        pieces, before = self._training.pieces, 0
-        orders, generators, own = self._drawn(epoch)
-        count = own.stop - own.start
-        with torch.no_grad():
-            for step, ends in self._training.run(orders, self.windows(generators, count, pieces.size), own):
-                if ends:
-                    failures |= {
-                        i: Failure(before + failed, "the loss was not a number", self.where(i))
-                        for i, failed in enumerate(self._failed.tolist())
-                        if failed and i not in failures
-                    }
-                    before = step
-        self.step += -(-count // pieces.size)
-        return EpochResult(self._totals.T.cpu() / count, failures)
-
-    def validate(self) -> Tensor | None:
-        if self.validation is None:
-            return None
-        if self._validating is None:
-            self._validating = self._capture_validation(self.validation)
-        self._totals.zero_()
-        windows = self.watched(len(self.validation), self._validating.pieces.size)
-        with torch.no_grad():
-            for _ in self._validating.run(None, windows):
-                pass
-        return self._totals[:2].T.cpu() / len(self.validation)
-
-
-def _counting(rows: Batch, kept: Tensor) -> Tensor:
-    """By how much each row counts; what fills up a batch, not at all."""
-    return kept if rows.weight is None else kept * rows.weight
-
-
-# The engine of one of several processes that train a model together.
-
-
-class SharedEngine(BatchEngine):
-    """A model that several processes train: each has its share of every batch, and all take the same steps.
-
-    The loss of a process is the sum over its rows divided by the number of rows of the whole batch. Gradients and loss
-    lie in one flat tensor, whose sum over the processes is that of a single one with the same batch. Each makes the
-    noise of the whole batch, a few numbers a row, and takes that of its own rows.
-
-    Arguments:
-        models, configs: a single one.
-        train, validation: its share of the rows; `index` of a batch has their places in the batch of all processes.
-        crew: the processes.
+    Attributes:
+        replay: repeats the step with the batch of the last call.
     """
 
     def __init__(
         self,
-        models: Sequence[VAE],
-        configs: Sequence[Config],
-        train: Stacked,
-        validation: Stacked | None,
-        crew: Crew,
+        compute: Callable[..., Any],
+        stack: Stack[VAE],
+        source: ModelRows,
+        noise: Tensor,
+        update: Callable[..., Any] | None = None,
+        state: Sequence[Tensor] = (),
+        steps: int = 0,
     ) -> None:
-        super().__init__(models, configs, train, validation)
-        self.crew = crew
-        sizes = [leaf.numel() for leaf in self.stack.leaves.values()]
-        first = next(iter(self.stack.leaves.values()))
-        self._flat = torch.zeros(sum(sizes) + 1, dtype=first.dtype, device=first.device)
-        parts = self._flat[:-1].split(sizes)
-        self._gradients = {
-            name: part.view_as(leaf) for (name, leaf), part in zip(self.stack.leaves.items(), parts, strict=True)
-        }
+        device, size = noise.device, noise.shape[2]
+        self._source, self._noise, self._count = source, noise, size
+        self._rows = source if isinstance(source, StackedRows) and source.device == device else None
+        example = next(source.batches(None, size)) if self._rows is None else self._rows.order(None)[:, :size]
+        self._inputs = tree_map(lambda part: part.to(device, copy=True), example)
+        self._kept = torch.ones(size, dtype=torch.float64, device=device)
+        parameters, buffers = list(stack.tensors.values()), list(stack.buffers.values())
+        parts, spec = tree_flatten(self._read())
 
-    def _subset(self, places: list[int]) -> Self:
-        raise NotImplementedError("several processes train one model")
+        def flat(
+            parameters: list[Tensor], buffers: list[Tensor], parts: list[Tensor], noise: Tensor, kept: Tensor
+        ) -> Any:
+            """Compute with plain lists of tensors, which compilers take."""
+            named = dict(zip(stack.tensors, parameters, strict=True)), dict(zip(stack.buffers, buffers, strict=True))
+            return compute(tree_unflatten(parts, spec), noise, kept, *named)
 
-    @property
-    def threads(self) -> int | None:
-        return self._threads(self.config.batch_size // self.crew.share.size)
+        leaves = parameters if update is None else [t.detach().requires_grad_() for t in parameters]
+        compiled = device.type == "cuda" and steps * (_SAVED + _SAVED_EACH * len(stack)) > _COMPILING
+        with torch.set_grad_enabled(update is not None):
+            graph = trace(flat, leaves, buffers, parts, noise, self._kept, compiled=compiled)
 
-    def _own(self, rows: Batch, noise: Tensor) -> tuple[Batch, Tensor]:
-        """The rows on the device, with their part of the noise of the batch."""
-        device = self.stack.device
-        rows = rows.map(lambda part: part.to(device))
-        assert rows.index is not None
-        return rows, noise.index_select(2, rows.index[0])
+        def step() -> None:
+            found = graph(parameters, buffers, tree_leaves(self._read()), self._noise, self._kept)
+            self._returned = found if update is None else update(*found)
 
-    def _step(self, rows: Batch, noise: Tensor, step: int, failures: dict[int, Failure]) -> Tensor:
-        count, found = noise.shape[2], self._no_figures()
-        rows, noise = self._own(rows, noise)
-        if own := noise.shape[2]:
-            loss, found = self._loss(rows, noise)
-            loss = loss * (own / count)
-            gradients = torch.autograd.grad(loss, list(self.stack.leaves.values()))
-            torch._foreach_copy_(list(self._gradients.values()), list(gradients))
-            self._flat[-1] = loss.detach()
-        else:
-            self._flat.zero_()
-        self.crew.sum(self._flat)
-        self._follow([float(self._flat[-1])], self._gradients, step, failures)
-        return found
+        before = [t.clone() for t in state]
+        with torch.no_grad():
+            self.replay = capture(step, device)
+            for t, value in zip(state, before, strict=True):
+                t.copy_(value)
 
-    def _judged(self, rows: Batch, noise: Tensor) -> Tensor:
-        rows, noise = self._own(rows, noise)
-        return super()._judged(rows, noise) if noise.shape[2] else self._no_figures()[:2]
+    def _read(self) -> Batch:
+        return self._inputs if self._rows is None else self._rows.gather(self._inputs, self._kept)
 
-    def _total(self, figures: Tensor) -> Tensor:
-        return self.crew.sum(figures)
+    def batches(self, generators: Sequence[Generator] | None, own: slice = EVERY) -> Iterator[Any]:
+        """Every batch of an epoch, as the step takes it; see `ModelRows.batches` for the arguments."""
+        device, size = self._noise.device, self._noise.shape[2]
+        if self._rows is not None:
+            return iter(self._rows.order(generators)[:, own].split(size, 1))
+        made = (padded(batch, size) for batch in self._source.batches(generators, size, own))
+        if device.type != "cuda":
+            return prefetch(made)
+        return transfer(prefetch(batch.map(Tensor.pin_memory) for batch in made), device)
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch | Tensor, noise: Tensor) -> Any:
+        """Take the step with one of the `batches`; what it returns is overwritten by the next."""
+        count, size = noise.shape[2], len(self._kept)
+        self._noise[:, :, :count].copy_(noise)
+        for to, part in zip(tree_leaves(self._inputs), tree_leaves(padded(batch, size)), strict=True):
+            to.copy_(part, non_blocking=True)
+        if count != self._count:
+            self._count = count
+            self._kept.copy_(torch.arange(size) < count)
+        self.replay()
+        return self._returned

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from ..data import Arrays
-from ..data.dataset import has_missing
 from ..data.files import decimal
+from ..data.statistics import has_missing
 from ..errors import CurvaeError
 from ..maps.distances import Places, Rows, euclidean, places_of
 from ..maps.embedding import Embedding
@@ -34,7 +34,7 @@ from .config import Config, require_count
 from .evaluate import Stability, stability
 from .fitting import train_many
 from .problems import Judged, Listener, Problem, Task, Warn
-from .rows import Data, Split, random_split
+from .rows import HELD_OUT, Data, Split, random_split
 from .rows_problem import SAMPLES, plan_rows, scaling_for
 from .stacks import train_stack
 from .workers import default_jobs
@@ -55,6 +55,7 @@ __all__ = [
     "compare_splits",
     "curved_values",
     "faithfulness_criterion",
+    "judge_stack",
     "plan_comparison",
     "recovery_criterion",
     "require_recoverable",
@@ -207,8 +208,68 @@ def best_curvature(repeats: Sequence[Repeat]) -> float:
     return max(curved, key=lambda c: fmean(float(one.validation[c]) for one in repeats))
 
 
+class Gain:
+    """What curvature gains by a measure. Subclasses hold the scores of every split, higher is better, and `ratio`."""
+
+    gain_name: ClassVar[str] = "gain"
+
+    repeats: list[Repeat]
+    ratio: float
+
+    @property
+    def chosen(self) -> list[float]:
+        """The c > 0 of every split."""
+        return [one.chosen for one in self.repeats]
+
+    @property
+    def paired(self) -> Paired:
+        """What the chosen curvatures gain over c = 0 on test data."""
+        pairs = zip(self.repeats, self.chosen, strict=True)
+        return Paired([float(one.test[c]) - float(one.test[0.0]) for one, c in pairs], self.ratio)
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.paired.outcome
+
+    @property
+    def best(self) -> float:
+        """The c > 0 with the best mean on validation data."""
+        return best_curvature(self.repeats)
+
+    @property
+    def choice(self) -> float:
+        """The curvature to use by this measure: the best one if it is better than 0."""
+        return self.best if self.outcome == "hyperbolic" else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure, as JSON values."""
+        found = self.paired
+
+        def plain(scores: Mapping[float, Any]) -> dict[str, Any]:
+            return {str(c): score if isinstance(score, float) else asdict(score) for c, score in scores.items()}
+
+        return {
+            "outcome": self.outcome,
+            self.gain_name: found.mean,
+            "interval": found.interval,
+            "p_value": found.p_value,
+            "best_curvature": self.best,
+            "repeats": [
+                {
+                    "seed": one.seed,
+                    "chosen": c,
+                    "difference": difference,
+                    "validation": plain(one.validation),
+                    "test": plain(one.test),
+                    "pca": one.pca,
+                }
+                for one, c, difference in zip(self.repeats, self.chosen, found.differences, strict=True)
+            ],
+        }
+
+
 @dataclass(frozen=True)
-class Criterion:
+class Criterion(Gain):
     """What curvature gains by another measure than the likelihood, on the same splits.
 
     Arguments:
@@ -227,66 +288,21 @@ class Criterion:
     ratio: float
 
     @property
-    def paired(self) -> Paired:
-        """The differences on test data."""
-        return Paired(self.differences, self.ratio)
-
-    @property
     def chosen(self) -> list[float]:
         """The c > 0 of every split: the best in the mean over the validation data of the others."""
         return [best_curvature(self.repeats[:i] + self.repeats[i + 1 :]) for i in range(len(self.repeats))]
 
     @property
-    def differences(self) -> list[float]:
-        """What it gains over c = 0 on test data."""
-        return [one.test[c] - one.test[0.0] for one, c in zip(self.repeats, self.chosen, strict=True)]
-
-    @property
-    def outcome(self) -> Outcome:
-        return self.paired.outcome
-
-    @property
-    def best(self) -> float:
-        """The c > 0 with the best mean on validation data."""
-        return best_curvature(self.repeats)
-
-    @property
-    def choice(self) -> float:
-        """The curvature to use by this measure: the best one if it is better than 0."""
-        return self.best if self.outcome == "hyperbolic" else 0.0
-
-    @property
     def sentence(self) -> str:
-        """What was found."""
+        """The result in one sentence."""
         found = self.paired
         ends = {"hyperbolic": "curved is better", "euclidean": "flat is better", "none": "no detectable difference"}
         margin = f"{'+' * (found.mean > 0)}{decimal(found.mean, 3)} ± {found.interval:.3f} (p = {found.p_value:.2g})"
         return f"By {self.name}, {self.meaning}, curved minus flat is {margin}: {ends[self.outcome]}."
 
-    def to_json(self) -> dict[str, Any]:
-        """Every figure, as JSON values."""
-        found = self.paired
-        return {
-            "outcome": self.outcome,
-            "gain": found.mean,
-            "interval": found.interval,
-            "p_value": found.p_value,
-            "best_curvature": self.best,
-            "repeats": [
-                {
-                    "seed": one.seed,
-                    "chosen": c,
-                    "difference": difference,
-                    "validation": {str(c): score for c, score in one.validation.items()},
-                    "test": {str(c): score for c, score in one.test.items()},
-                    **({} if one.pca is None else {"pca": one.pca}),
-                }
-                for one, c, difference in zip(self.repeats, self.chosen, self.differences, strict=True)
-            ],
-        }
-
 
 _VALIDATION, _TEST = 0.1, 0.2
+_SHOWN = 2000  # rows of every part of a split that maps show where rows lie on disk
 FEWEST_COMPARED = 20
 """rows, or groups of rows, that a comparison needs"""
 
@@ -295,7 +311,7 @@ TaskT = TypeVar("TaskT", bound=Task)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Gain):
     """The result of `compare` or `compare_graph`.
 
     Arguments:
@@ -315,7 +331,6 @@ class Comparison:
 
     unit: ClassVar[str] = "nats a row"
     factor: ClassVar[float] = 1.0
-    gain_name: ClassVar[str] = "gain"
 
     repeats: list[Repeat]
     ratio: float
@@ -332,11 +347,6 @@ class Comparison:
         return {c: maps[0] for c, maps in self.maps.items()}
 
     @property
-    def paired(self) -> Paired:
-        """The differences on test data."""
-        return Paired([r.difference for r in self.repeats], self.ratio)
-
-    @property
     def gain(self) -> float:
         """Mean difference on test data; positive when curved is better."""
         return self.paired.mean
@@ -351,14 +361,9 @@ class Comparison:
         return self.paired.p_value
 
     @property
-    def outcome(self) -> Outcome:
-        return self.paired.outcome
-
-    @property
     def verdict(self) -> str:
         """The answer: what the likelihood says, what other criteria say, and which to follow where they disagree."""
-        flat = self._space(0.0)
-        first = self.paired.verdict(self.unit, self._space(self.best), flat, self.factor)
+        first = self.paired.verdict(self.unit, self._space(self.best), self._space(0.0), self.factor)
         return " ".join([first, *(one.sentence for one in self.criteria), *self._advice()])
 
     def _space(self, c: float) -> str:
@@ -378,46 +383,18 @@ class Comparison:
             return ["The data are tree-like, but no criterion detects a gain by curvature in this dimension."]
         return []
 
-    @property
-    def choice(self) -> float:
-        """The curvature to use by the likelihood: the best one if it is better than 0."""
-        return self.best if self.outcome == "hyperbolic" else 0.0
-
-    @property
-    def best(self) -> float:
-        """The c > 0 with the best mean on validation data."""
-        return best_curvature(self.repeats)
-
     def to_json(self) -> dict[str, Any]:
         """Every figure, as JSON values; those of a likelihood where there is one."""
         likelihood = {"likelihood": self.config.likelihood, "likelihood_reason": self.reason} if self.reason else {}
         return {
             "outcome": self.outcome,
             "verdict": self.verdict,
-            self.gain_name: self.gain,
-            "interval": self.interval,
-            "p_value": self.p_value,
-            "best_curvature": self.best,
+            **super().to_json(),
             **likelihood,
             **({"structure": self.structure} if self.structure else {}),
             **({"criteria": {one.name: one.to_json() for one in self.criteria}} if self.criteria else {}),
-            "repeats": [
-                {
-                    "seed": r.seed,
-                    "chosen": r.chosen,
-                    "difference": r.difference,
-                    "validation": {str(c): _plain(score) for c, score in r.validation.items()},
-                    "test": {str(c): _plain(score) for c, score in r.test.items()},
-                    **({"pca": r.pca} if self.reason else {}),
-                }
-                for r in self.repeats
-            ],
             "stability": {str(c): None if s is None else asdict(s) for c, s in self.stability.items()},
         }
-
-
-def _plain(score: Any) -> Any:
-    return asdict(score) if is_dataclass(score) and not isinstance(score, type) else score
 
 
 def compare(
@@ -458,9 +435,8 @@ def compare(
         progress: called with the epochs done and to do, counted over all models.
         warn: called with one line for every model that failed.
     """
-    planned = plan_comparison(config, Arrays.of(x, blocks), curvatures, repeats, groups, samples)
     return compare_planned(
-        planned,
+        plan_comparison(config, Arrays.of(x, blocks), curvatures, repeats, groups, samples),
         device,
         folder=folder,
         resume=resume,
@@ -511,7 +487,7 @@ def plan_comparison(
 ) -> ComparisonPlan:
     """Split the rows and resolve the settings of every model; raises for what cannot be compared."""
     values = curved_values(curvatures, repeats, config)
-    splits = [random_split(len(data), _VALIDATION, _TEST, config.seed + i, groups) for i in range(repeats)]
+    splits = [random_split(len(data), _VALIDATION, _TEST, config.seed + i, groups, HELD_OUT) for i in range(repeats)]
     if any(min(len(s.validation), len(s.test)) < 2 for s in splits):
         raise CurvaeError(
             f"{len(data)} rows are too few for a comparison; at least {FEWEST_COMPARED} rows (or groups) are needed"
@@ -521,7 +497,10 @@ def plan_comparison(
         neighbours="off" if config.neighbours == "auto" else config.neighbours,
         validation=_VALIDATION,
     )
-    plan_tasks = partial(plan_rows, data=data, samples=samples)
+    # Of rows on disk, the maps show some of every part of every split.
+    shown = [split.sample(_SHOWN, split_seed) for split_seed, split in enumerate(splits)] if data.on_disk else []
+    rows = np.unique(np.concatenate(shown)) if shown else None
+    plan_tasks = partial(plan_rows, data=data, samples=samples, shown=rows)
     planned = ComparisonPlan.make(plan_tasks, config, values, splits)
     for task in planned.tasks[: len(values)]:
         require_buildable(task.config, task.layout)
@@ -562,7 +541,7 @@ def compare_splits(
     """
     config, values, splits = planned.config, planned.values, planned.splits
     jobs = jobs or default_jobs(planned.problem.asked)
-    results = train_many(planned.problem, planned.tasks, jobs=jobs, warn=warn, work=_judged, **training)
+    results = train_many(planned.problem, planned.tasks, jobs=jobs, warn=warn, work=judge_stack, **training)
     kept = by_split(results, values, config.seed, warn)
     repeats = [
         Repeat(config.seed + i, {c: r.validation for c, r in mine.items()}, {c: r.test for c, r in mine.items()})
@@ -573,19 +552,18 @@ def compare_splits(
     return kind(repeats, ratio, {c: stability(m) for c, m in maps.items()}, maps, config)
 
 
-def _judged(
+def judge_stack(
     problem: Problem[TaskT, Any], tasks: Sequence[TaskT], listener: Listener, folder: Path | None, resume: bool
 ) -> list[Judged]:
-    """A stack, trained and judged where it was trained: only figures and maps travel."""
+    """Train a stack and judge it where it was trained, so that only figures and maps travel."""
     return problem.judge(tasks, train_stack(problem, tasks, listener, folder=folder, resume=resume))
 
 
 def _pca(data: Arrays, split: Split, config: Config, layout: Layout) -> float | None:
     """Held-out log-likelihood of probabilistic PCA, in the same units, after what is linear in the covariates."""
     x = data.x
-    if not config.gaussian or not isinstance(x, np.ndarray) or config.dim >= min(x.shape[1], len(split.train)):
-        return None
-    if has_missing(x):
+    usable = config.gaussian and isinstance(x, np.ndarray) and config.dim < min(x.shape[1], len(split.train))
+    if not usable or has_missing(x):
         return None
     from sklearn.decomposition import PCA  # takes long to import
 
@@ -598,11 +576,6 @@ def _pca(data: Arrays, split: Split, config: Config, layout: Layout) -> float | 
 # Does curvature make maps more faithful, or recover a known tree better? Criteria of a comparison of models.
 #
 # Rows that a model has not seen are placed by its encoder, and judged by where they lie among its training rows.
-
-_ASKED, _AMONG = 500, 2000  # rows that are placed, and rows among which, at most
-
-# From the maps of one split to a score each, given rows to be placed and rows among which they are.
-_Score = Callable[[Sequence[Places], Index, Index], list[float]]
 
 
 def faithfulness_criterion(data: Rows, found: Comparison, splits: Mapping[int, Split]) -> Criterion:
@@ -659,9 +632,8 @@ def recovery_criterion(
         return [rank_correlation(truth, places.table(asked, among).ravel()) for places in maps]
 
     require_recoverable(node, splits.values())
-    known = np.flatnonzero(node >= 0)
     meaning = "the rank correlation of held-out rows' distances with those in the tree"
-    return _criterion("recovery", meaning, "to read off the tree", score, found, splits, known)
+    return _criterion("recovery", meaning, "to read off the tree", score, found, splits, np.flatnonzero(node >= 0))
 
 
 def require_recoverable(node: Index, splits: Iterable[Split]) -> None:
@@ -670,35 +642,38 @@ def require_recoverable(node: Index, splits: Iterable[Split]) -> None:
     if len(np.unique(node[known])) < _FEWEST:
         raise CurvaeError("rows of at least three nodes are needed to compare maps with a tree; match more")
     for split in splits:
-        parts = split.train, split.validation, split.test
-        _require_judges("recovery", *(np.intersect1d(part, known) for part in parts))
+        _usable_rows("recovery", split, known)
 
 
-def _require_judges(name: str, among: Index, *asked: Index) -> None:
-    if not (len(among) > 1 and all(map(len, asked))):
+def _usable_rows(name: str, split: Split, usable: Index) -> list[Index]:
+    """Return the usable training, validation and test rows; raise if there are none to judge by."""
+    parts = [np.intersect1d(part, usable) for part in (split.train, split.validation, split.test)]
+    if len(parts[0]) < 2 or not all(map(len, parts)):
         raise CurvaeError(f"a split has no held-out rows to judge by {name}; use more rows")
+    return parts
 
 
 def _criterion(
     name: str,
     meaning: str,
     purpose: str,
-    score: _Score,
+    score: Callable[[Sequence[Places], Index, Index], list[float]],
     found: Comparison,
     splits: Mapping[int, Split],
     usable: Index,
     linear: Callable[[Index, Index, int], float | None] = lambda asked, among, dim: None,
 ) -> Criterion:
-    """Score the maps of every repeat on its validation and its test rows, as far as they are `usable`."""
+    """Score the maps of every repeat on its validation and its test rows, as far as they are `usable`.
+
+    `score` turns the maps of one split, rows to be placed and rows among which they are into a score each.
+    """
     repeats = []
-    for place, one in enumerate(found.repeats):
-        split = splits[one.seed]
-        maps = [places_of(each[place]) for each in found.maps.values()]
+    for i, one in enumerate(found.repeats):
+        maps = [places_of(each[i]) for each in found.maps.values()]
         random = np.random.default_rng(one.seed)
-        among = random.permutation(np.intersect1d(split.train, usable))[:_AMONG]
-        held_out = split.validation, split.test
-        asked = [random.permutation(np.intersect1d(part, usable))[:_ASKED] for part in held_out]
-        _require_judges(name, among, *asked)
+        # At most 500 rows are placed, each among at most 2,000.
+        limits = zip(_usable_rows(name, splits[one.seed], usable), (2000, 500, 500), strict=True)
+        among, *asked = (random.permutation(part)[:most] for part, most in limits)
         validation, test = (dict(zip(found.maps, score(maps, part, among), strict=True)) for part in asked)
         repeats.append(Repeat(one.seed, validation, test, linear(asked[1], among, maps[0].dim)))
     return Criterion(name, meaning, purpose, repeats, found.ratio)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,15 +17,13 @@ from ..settings import GraphSettings, RowSettings, Settings, described, require_
 
 __all__ = ["Config", "GraphConfig", "Settings", "choose_device", "few_threads", "require_count"]
 
-# Weight of the stress of far rows, by that of the divergence between near ones: it grows faster with the columns.
-_FAR, _FAR_POWER = 3.0, 1.5
-
 
 @dataclass(frozen=True)
 class Config(RowSettings):
     """Everything that determines a trained model, besides the data.
 
-    Settings are given by name, all at once; files hold them by part: space, networks, likelihood, objective, training.
+    Settings are given by name, all at once; files hold them by part: space, networks, likelihood, objective, map and
+    training.
 
     Example:
         >>> config = Config(objective="iwae", samples=5)
@@ -45,7 +43,8 @@ class Config(RowSettings):
         """Weights of the divergence between near rows and of the stress of far ones, of those that are asked for."""
         if not self.uses_neighbours or self.neighbours_weight is None:
             return ()
-        weights = {"near": self.neighbours_weight, "far": _FAR * self.neighbours_weight**_FAR_POWER}
+        # The stress grows faster with the columns.
+        weights = {"near": self.neighbours_weight, "far": 3.0 * self.neighbours_weight**1.5}
         return tuple(weight for kind, weight in weights.items() if self.neighbours in (kind, "both"))
 
     def scaled(self, layout: Layout) -> NDArray[np.bool_]:
@@ -69,14 +68,10 @@ class GraphConfig(GraphSettings):
     """
 
 
-def documented(config: type[Settings]) -> None:
-    """Add the settings to the docstring of a configuration, with help and default."""
-    lines = "\n".join(f"        {name}: {known.text}" for name, known in described(config).items())
-    config.__doc__ = f"{(config.__doc__ or '').rstrip()}\n\n    Attributes:\n{lines}\n    "
-
-
-documented(Config)
-documented(GraphConfig)
+# The docstrings list the settings, with help and default.
+for one in (Config, GraphConfig):
+    lines = "\n".join(f"        {name}: {known.text}" for name, known in described(one).items())
+    one.__doc__ = f"{(one.__doc__ or '').rstrip()}\n\n    Attributes:\n{lines}\n    "
 
 
 # Where to compute, and with how many threads.
@@ -86,10 +81,9 @@ def choose_device(device: str) -> torch.device:
     """ "auto" is CUDA where there is one, else the CPU."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
+    found = None
+    with suppress(RuntimeError):
         found = torch.device(device)
-    except RuntimeError:
-        found = None
     if found is not None and not has_float64(found.type):
         raise CurvaeError(
             f"device {device} has no float64, which the geometry of curved spaces is computed in; use device cpu"
@@ -103,13 +97,13 @@ def choose_device(device: str) -> torch.device:
 
 @contextmanager
 def few_threads(most: int | None) -> Iterator[None]:
-    """At most so many threads of PyTorch for a while; None for as many as there are."""
+    """Use at most so many threads of PyTorch for a while; None for as many as there are."""
     before = torch.get_num_threads()
-    if most is None or before <= most:
-        yield
-        return
-    torch.set_num_threads(most)
+    fewer = before if most is None else min(most, before)
     try:
+        if fewer < before:
+            torch.set_num_threads(fewer)
         yield
     finally:
-        torch.set_num_threads(before)
+        if fewer < before:
+            torch.set_num_threads(before)

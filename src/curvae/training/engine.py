@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -17,9 +17,10 @@ from torch.optim.adam import adam
 from ..models import VAE, Batch, MapTerms, Stack, Terms
 from ..models.stack import Stackable
 from ..settings import epochs_per_pass
+from .captured import CapturedStep
 from .config import Config, Settings
 from .fitted import Record
-from .row_sources import Stacked
+from .row_sources import EVERY, SINGLE, ModelRows, ProcessGroup
 
 __all__ = [
     "WINDOW",
@@ -29,7 +30,7 @@ __all__ = [
     "EpochResult",
     "Failure",
     "Fall",
-    "Pace",
+    "GroupOptions",
     "figures",
     "figures_by_name",
     "losses",
@@ -57,22 +58,22 @@ def losses(
         pull: weights of neighbourhoods, (models, 1 or 2).
         kept: 1 for rows, and 0 for what fills up a batch.
     """
+
+    def mean(rows: Tensor) -> Tensor:
+        rows = rows if weight is None else rows * weight
+        return rows.mean(-1) if kept is None else (rows * kept).sum(-1) / kept.sum(-1)
+
+    missed = None
     if pull is not None and isinstance(terms, MapTerms):
-        missed = _mean(_missed(terms, pull), weight, kept)
-        return losses(Terms(*terms[:2]), config, beta, weight, kept=kept) + missed
+        missed = mean(_missed(terms, pull))
     reconstruction, kl = terms[0], terms[1]
     if config.objective == "iwae":
-        rows = math.log(kl.shape[-2]) - torch.logsumexp(reconstruction - kl, -2)
+        loss = mean(math.log(kl.shape[-2]) - torch.logsumexp(reconstruction - kl, -2))
     elif weight is None and kept is None:
-        return (beta * kl - reconstruction).mean((-2, -1))
+        loss = (beta * kl - reconstruction).mean((-2, -1))
     else:
-        rows = (beta * kl - reconstruction).mean(-2)
-    return _mean(rows, weight, kept)
-
-
-def _mean(rows: Tensor, weight: Tensor | None, kept: Tensor | None) -> Tensor:
-    rows = rows if weight is None else rows * weight
-    return rows.mean(-1) if kept is None else (rows * kept).sum(-1) / kept.sum(-1)
+        loss = mean((beta * kl - reconstruction).mean(-2))
+    return loss if missed is None else loss + missed
 
 
 def _missed(terms: MapTerms, pull: Tensor) -> Tensor:
@@ -87,12 +88,17 @@ def figures_by_name(means: Sequence[float]) -> Record:
     return {**found, "neighbours": missed[0]} if missed else found
 
 
-def figures(terms: Terms | MapTerms, pull: Tensor | None, kept: Tensor | float = 1.0) -> Tensor:
-    """Sums over the rows of what records show, (2 or 3, models); rows count by `kept`."""
+def figures(
+    terms: Terms | MapTerms, pull: Tensor | None, weight: Tensor | None = None, kept: Tensor | None = None
+) -> Tensor:
+    """Sums over the rows of what records show, (2 or 3, models); arguments as of `losses`."""
     found = [term.detach().mean(-2, dtype=torch.float64) for term in terms[:2]]
     if pull is not None and isinstance(terms, MapTerms):
         found.append(_missed(terms, pull).detach().double().view_as(found[0]))
-    return (torch.stack(found) * kept).sum(-1).view(len(found), -1)
+    sums = torch.stack(found)
+    for factor in (kept, weight):
+        sums = sums if factor is None else sums * factor
+    return sums.sum(-1).view(len(found), -1)
 
 
 # Adam for the parameters of a stack, with one learning rate a model.
@@ -101,9 +107,13 @@ _BETA1, _EPS = 0.9, 1e-8  # decay of the mean of gradients, and what is added to
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How some parameters learn: with a multiple of the learning rate, and by which multiple of that they shrink in a
-    step."""
+class GroupOptions:
+    """How a group of parameters learns.
+
+    Arguments:
+        factor: by which the learning rate is multiplied.
+        decay: by which multiple of that rate they shrink in a step.
+    """
 
     factor: float = 1.0
     decay: float = 0.0
@@ -111,7 +121,7 @@ class Pace:
 
 @dataclass
 class _Group:
-    """Neighbouring models of one rate: their part of parameters of one pace, with moments and counts of steps."""
+    """Neighbouring models of one rate: their part of parameters with equal options, moments and counts of steps."""
 
     models: slice
     names: list[str]
@@ -144,7 +154,7 @@ class Adam:
         leaves: the same memory, as the models hold it.
         rates: learning rate of every model.
         beta2: decay of the mean of squared gradients.
-        paces: how some parameters learn, by name; the others as `Pace()` says.
+        options: how some parameters learn, by name; the others as `GroupOptions()` says.
         falls: when the rate of every model falls; with none of them, rates stay as they are.
 
     Attributes:
@@ -157,7 +167,7 @@ class Adam:
         leaves: Mapping[str, Tensor],
         rates: Sequence[float],
         beta2: float,
-        paces: Mapping[str, Pace],
+        options: Mapping[str, GroupOptions],
         falls: Sequence[Fall] = (),
     ) -> None:
         self._tensors, self._falls = tensors, list(falls)
@@ -171,26 +181,32 @@ class Adam:
             torch.tensor([getattr(fall, name) for fall in falls], device=device) if cuda else None
             for name in ("end", "span")
         )
-        self._shares = torch.ones(len(rates), device=device) if cuda and falls and len(rates) > 1 else None
+        self._shares: Tensor | None = None
         self._groups: list[_Group] = []
-        alike: dict[Pace, list[str]] = {}
+        alike: dict[GroupOptions, list[str]] = {}
         for name in leaves:
-            alike.setdefault(paces.get(name, Pace()), []).append(name)
+            alike.setdefault(options.get(name, GroupOptions()), []).append(name)
         end = 0
         for rate, run in groupby(rates):
             part = slice(end, end + len(list(run)))
             end = part.stop
             whole = part == slice(0, len(rates))
-            for pace, names in alike.items():
+            for choice, names in alike.items():
                 own = [leaves[name] if whole else leaves[name].detach()[part] for name in names]
                 first, second = (
                     [self.moments[name][side][part].view(p.shape) for name, p in zip(names, own, strict=True)]
                     for side in (0, 1)
                 )
                 counts = [torch.zeros((), dtype=torch.float32, device=p.device) for p in own]
-                start = rate * pace.factor
+                start = rate * choice.factor
                 lies = torch.tensor(start, device=device) if falls and cuda else start
-                self._groups.append(_Group(part, names, start, lies, pace.decay, own, first, second, counts))
+                self._groups.append(_Group(part, names, start, lies, choice.decay, own, first, second, counts))
+
+    @property
+    def state(self) -> list[Tensor]:
+        """All tensors that a step changes besides the parameters."""
+        moments = [moment for pair in self.moments.values() for moment in pair]
+        return moments + [count for group in self._groups for count in group.counts]
 
     @property
     def rates(self) -> list[float]:
@@ -202,13 +218,14 @@ class Adam:
         for name, pair in moments.items():
             for own, other in zip(self.moments[name], pair, strict=True):
                 own.copy_(other)
-        self.set_step(step)
-
-    def set_step(self, step: int) -> None:
-        """Count on from here."""
         for group in self._groups:
             for count in group.counts:
                 count.fill_(float(step))
+
+    @property
+    def falls_together(self) -> bool:
+        """Whether the rates of all models fall at the same time; a captured step holds while this is the same."""
+        return len(set(self._falls)) < 2
 
     def set_fall(self, model: int, fall: Fall) -> None:
         """Let the rate of a model fall from now on."""
@@ -223,11 +240,10 @@ class Adam:
         done = self._groups[0].counts[0]
         if self._ends is not None and self._spans is not None:
             shares = ((self._ends - done) / self._spans).clamp(0.0, 1.0)
-            if self._shares is not None:
-                self._shares.copy_(shares)
-                return
+            self._shares = None if self.falls_together else shares
+            share = shares[0] if self._shares is None else torch.ones_like(shares[0])
             for group in self._groups:
-                group.rate.copy_(shares[0] * group.start)  # type: ignore[union-attr]
+                group.rate.copy_(share * group.start)  # type: ignore[union-attr]
             return
         each = [min(1.0, max(0.0, (fall.end - done.item()) / fall.span)) for fall in self._falls]
         alike = len(set(each)) == 1
@@ -272,13 +288,14 @@ class Adam:
         return gradient.reshape(-1).view(self._shapes[name])[models].view_as(parameter)
 
 
+Tensors = dict[str, Tensor]
 Model = TypeVar("Model", bound=Stackable)
 Kind = TypeVar("Kind", bound=Settings)
 
 WINDOW = 1 << 21
 """numbers of noise that are made at once for a model, unless a batch takes more"""
 
-_WATCHED = 512  # validation rows at once, at least
+_VALIDATION_ROWS = 512  # validation rows at once, at least
 _SHARED = 1 << 26  # multiplications of rows by weights in a step from which on threads share them
 
 
@@ -318,9 +335,9 @@ class Engine(ABC, Generic[Model, Kind]):
         rates, config = [config.learning_rate for config in configs], self.config
         stack = self.stack
         falls = [Fall(self.total, config.cooldown * self.total)] * len(configs) if config.cooldown else []
-        paces = dict.fromkeys(stack.encoder_weights, Pace(decay=config.encoder_decay))
-        paces |= dict.fromkeys(stack.noise_parameters, Pace(config.noise_pace))
-        self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, paces, falls)
+        options = dict.fromkeys(stack.encoder_weights, GroupOptions(decay=config.encoder_decay))
+        options |= dict.fromkeys(stack.noise_parameters, GroupOptions(config.noise_lr_scale))
+        self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, options, falls)
 
     @property
     @abstractmethod
@@ -345,25 +362,20 @@ class Engine(ABC, Generic[Model, Kind]):
     def __len__(self) -> int:
         return len(self.stack)
 
-    @property
-    def moments(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Of the optimiser, by the name of a parameter."""
-        return self.optimiser.moments
-
     def load(self, moments: dict[str, tuple[Tensor, Tensor]], step: int) -> None:
         """Set the optimiser's state, after `step` steps."""
         self.step = step
         self.optimiser.load(moments, step)
 
     @abstractmethod
-    def _subset(self, places: list[int]) -> Self:
-        """A fresh engine of some of the models, with their data."""
+    def subset(self, places: list[int]) -> Self:
+        """Make a fresh engine of some of the models, with their data."""
 
     def keep(self, places: Sequence[int]) -> Self:
-        """An engine that goes on with some of the models."""
+        """Make an engine that continues with some of the models."""
         index = list(places)
-        new = self._subset(index)
-        new.load({name: (a[index], b[index]) for name, (a, b) in self.moments.items()}, self.step)
+        new = self.subset(index)
+        new.load({name: (a[index], b[index]) for name, (a, b) in self.optimiser.moments.items()}, self.step)
         return new
 
     @abstractmethod
@@ -374,7 +386,7 @@ class Engine(ABC, Generic[Model, Kind]):
         """Mean figures of data held out, as of `EpochResult`, if there are any."""
         return None
 
-    def watched_figures(self, values: Sequence[float]) -> Record:
+    def validation_figures(self, values: Sequence[float]) -> Record:
         """What `validate` found for a model, as its record shows it."""
         return {f"validation_{name}": value for name, value in figures_by_name(values).items()}
 
@@ -385,36 +397,29 @@ class Engine(ABC, Generic[Model, Kind]):
             return beta[0]
         return torch.tensor(beta, dtype=torch.float64, device=self.stack.device).view(-1, *[1] * dims)
 
-    def _learn(self, loss: Tensor, step: int, failures: dict[int, Failure]) -> None:
-        """One step down the losses of all models, unless each is lost."""
-        stack = self.stack
-        found = torch.autograd.grad(loss.sum() if loss.dim() else loss, list(stack.leaves.values()))
-        self._follow(loss.reshape(-1).tolist(), dict(zip(stack.leaves, found, strict=True)), step, failures)
-
-    def _follow(self, loss: list[float], gradients: dict[str, Tensor], step: int, failures: dict[int, Failure]) -> None:
-        """One step down these gradients, unless each of the losses is lost."""
-        self.step += 1
-        self._check(loss, step, gradients, failures)
-        if len(failures) < len(self.stack):
-            self._descend(gradients)
-
-    def _descend(self, gradients: dict[str, Tensor]) -> None:
+    def descend(self, gradients: Sequence[Tensor]) -> None:
+        """Take a step down the gradients of all models, which are in the order of the parameters of the stack."""
         self.optimiser.anneal()
-        self.optimiser.step(gradients)
+        self.optimiser.step(dict(zip(self.stack.leaves, gradients, strict=True)))
 
-    def _check(self, loss: list[float], step: int, gradients: dict[str, Tensor], failures: dict[int, Failure]) -> None:
-        """Note the models whose loss is not a number, and why."""
-        for i, value in enumerate(loss):
-            if math.isfinite(value) or i in failures:
-                continue
-            failures[i] = Failure(step, f"the loss became {value}", self.where(i, gradients))
+    def check(self, losses: Tensor, before: int, failures: dict[int, Failure]) -> None:
+        """Note the models of which a loss was not finite, and which of their parameters is not.
 
-    def where(self, place: int, gradients: Mapping[str, Tensor] | None = None) -> str:
-        """Which parameter of a model is not finite, or has a gradient that is not."""
-        for tensors in (self.stack.tensors, gradients or {}):
-            for name, t in tensors.items():
-                if not bool(t.reshape(len(self), -1)[place].isfinite().all()):
-                    return f"parameter {name} is not finite"
+        Arguments:
+            losses: of some steps, (steps, models).
+            before: steps of the epoch before these.
+            failures: by the place of a model; those that it holds are left as they are.
+        """
+        for step, values in enumerate(losses.tolist(), before + 1):
+            for i, value in enumerate(values):
+                if not math.isfinite(value) and i not in failures:
+                    failures[i] = Failure(step, f"the loss became {value}", self.where(i))
+
+    def where(self, place: int) -> str:
+        """Say which parameter of a model is not finite."""
+        for name, t in self.stack.tensors.items():
+            if not bool(t.reshape(len(self), -1)[place].isfinite().all()):
+                return f"parameter {name} is not finite"
         return "all parameters are finite"
 
     def finite(self) -> list[bool]:
@@ -435,11 +440,6 @@ class Engine(ABC, Generic[Model, Kind]):
         return torch.Generator(self.stack.device).manual_seed(int(entropy >> 1))
 
 
-def _counting(rows: Batch) -> Tensor | float:
-    """By how much each row counts."""
-    return 1.0 if rows.weight is None else rows.weight
-
-
 class BatchEngine(Engine[VAE, Config]):
     """A stack of models with its optimiser and rows: what one epoch and one validation are made of.
 
@@ -447,41 +447,57 @@ class BatchEngine(Engine[VAE, Config]):
     parts of a pass, the order from (its seed, pass). Noise is made some batches at a time, as many for a model in a
     stack as for one alone.
 
+    Several processes may train one model: each has its share of every batch, and all take the same steps. The loss of a
+    process is the sum over its rows divided by the number of rows of the whole batch; it and its gradients are summed
+    over the processes. Each makes the noise of the whole batch, a few numbers a row, and takes that of its own rows.
+
     Arguments:
         models, configs: as of `Engine`; the configurations have their defaults resolved.
         train, validation: rows of every model.
+        group: processes that train a single model; `index` of a batch then has the places of its rows in the batch of
+            all processes.
+        captured: whether steps are captured as CUDA graphs, which pays for many steps.
     """
 
     def __init__(
-        self, models: Sequence[VAE], configs: Sequence[Config], train: Stacked, validation: Stacked | None = None
+        self,
+        models: Sequence[VAE],
+        configs: Sequence[Config],
+        train: ModelRows,
+        validation: ModelRows | None = None,
+        *,
+        group: ProcessGroup = SINGLE,
+        captured: bool = False,
     ) -> None:
         self.train = train
         self.validation = validation if validation is not None and len(validation) else None
         super().__init__(models, configs)
+        self.group, self.captured = group, captured
         self.beta = self._weights(2)
         pulls = [config.neighbour_weights for config in configs]
         self.pull = torch.tensor(pulls, dtype=torch.float64, device=self.stack.device) if pulls[0] else None
-        self._watch: list[Tensor] = []
+        self._validation_noise: list[Tensor] = []
+        self._captured: dict[tuple[bool, bool], CapturedStep] = {}
 
     @property
-    def _pass(self) -> int:
+    def pass_steps(self) -> int:
         """Steps of a pass over the data."""
         return math.ceil(len(self.train) / self.config.batch_size)
 
     @property
     def steps(self) -> int:
         """Steps of an epoch; the last of a pass may have fewer."""
-        return epochs_per_pass(self._pass, self.config.epoch_steps)[1]
+        return epochs_per_pass(self.pass_steps, self.config.epoch_steps)[1]
 
     @property
     def total(self) -> int:
-        count, steps = epochs_per_pass(self._pass, self.config.epoch_steps)
+        count, steps = epochs_per_pass(self.pass_steps, self.config.epoch_steps)
         passes, parts = divmod(self.config.epochs or 0, count)
-        return passes * self._pass + parts * steps
+        return passes * self.pass_steps + parts * steps
 
     def _drawn(self, epoch: int) -> tuple[list[torch.Generator], list[torch.Generator], slice]:
         """Where the order and the noise of an epoch come from, and which rows of the order are its own."""
-        generators, (count, steps) = self._generators(epoch), epochs_per_pass(self._pass, self.config.epoch_steps)
+        generators, (count, steps) = self._generators(epoch), epochs_per_pass(self.pass_steps, self.config.epoch_steps)
         if count == 1:
             return generators, generators, slice(0, len(self.train))  # the order is taken first, then the noise
         passed, part = divmod(epoch, count)
@@ -491,24 +507,23 @@ class BatchEngine(Engine[VAE, Config]):
     @property
     def threads(self) -> int | None:
         """One, if a step has little to multiply: threads then spend more time waiting for each other."""
-        return self._threads(min(self.config.batch_size, len(self.train)))
-
-    def _threads(self, rows: int) -> int | None:
-        """The same for steps of so many rows."""
+        rows = min(self.config.batch_size, len(self.train)) // self.group.share.size
         weights = sum(leaf.numel() for leaf in self.stack.leaves.values())
         return 1 if rows * self.config.samples * weights < _SHARED else None
 
     @property
-    def watched_size(self) -> int:
+    def validation_size(self) -> int:
         """Validation rows at once."""
-        return max(self.config.batch_size, _WATCHED)
+        return max(self.config.batch_size, _VALIDATION_ROWS)
 
-    def _subset(self, places: list[int]) -> Self:
+    def subset(self, places: list[int]) -> Self:
         return type(self)(
             [self.stack.models[i] for i in places],
             [self.configs[i] for i in places],
             self.train.keep(places),
             None if self.validation is None else self.validation.keep(places),
+            group=self.group,
+            captured=self.captured,
         )
 
     # --- noise ------------------------------------------------------------------------------------------------------
@@ -526,74 +541,162 @@ class BatchEngine(Engine[VAE, Config]):
             made = {one: model.noise(count, samples, one) for one in dict.fromkeys(generators)}
             yield torch.stack([made[one] for one in generators])
 
-    def watched(self, rows: int, size: int) -> Iterator[Tensor]:
+    def validation_noise(self, rows: int, size: int) -> Iterator[Tensor]:
         """The same for validation rows, equal in every epoch; a single window is kept."""
         if self.window(rows, size) < rows:
             return self.windows(self._generators(None), rows, size)
-        self._watch = self._watch or list(self.windows(self._generators(None), rows, size))
-        return iter(self._watch)
+        self._validation_noise = self._validation_noise or list(self.windows(self._generators(None), rows, size))
+        return iter(self._validation_noise)
+
+    # --- a step -----------------------------------------------------------------------------------------------------
+
+    def terms(
+        self, rows: Batch, noise: Tensor, parameters: Tensors | None = None, buffers: Tensors | None = None
+    ) -> Terms | MapTerms:
+        """Compute the terms of a batch, (models, rows, …), with noise, (models, k, rows, d).
+
+        With `parameters` and `buffers` in place of those of the stack, they are a pure function of these.
+        """
+        if parameters is not None:
+            return self.stack.pure("terms", parameters, buffers or {}, rows, noise)
+        if len(self) > 1:
+            return self.stack.terms(rows, noise)
+        # The dimension of the stack would cost a model alone some percent of the time.
+        return self.stack.models[0].terms(rows.map(lambda part: part[0]), noise[0])
+
+    def differentiate(
+        self,
+        rows: Batch,
+        noise: Tensor,
+        kept: Tensor | None = None,
+        parameters: Tensors | None = None,
+        buffers: Tensors | None = None,
+        fraction: float | None = None,
+    ) -> tuple[Sequence[Tensor], Tensor, Tensor]:
+        """Compute the gradients of the losses of a batch, the losses, and the sums of the figures.
+
+        Arguments:
+            rows, noise, parameters, buffers: see `terms`.
+            kept: 1 for rows, and 0 for what fills up a batch.
+            fraction: of the whole batch, which these rows are.
+        """
+        terms = self.terms(rows, noise, parameters, buffers)
+        loss = losses(terms, self.config, self.beta, rows.weight, self.pull, kept)
+        loss = loss if fraction is None else loss * fraction
+        leaves = self.stack.leaves if parameters is None else parameters
+        gradients = torch.autograd.grad(loss.sum() if loss.dim() else loss, list(leaves.values()))
+        return gradients, loss.detach(), figures(terms, self.pull, rows.weight, kept)
+
+    def differentiate_share(self, rows: Batch, noise: Tensor) -> tuple[Sequence[Tensor], Tensor, Tensor]:
+        """Compute the same from the rows of this process, with gradients and losses summed over all processes."""
+        leaves, count = list(self.stack.leaves.values()), noise.shape[2]
+        rows, noise = self._own_rows(rows, noise)
+        if own := noise.shape[2]:
+            gradients, loss, sums = self.differentiate(rows, noise, fraction=own / count)
+        else:
+            gradients, loss, sums = [torch.zeros_like(leaf) for leaf in leaves], leaves[0].new_zeros(1), self._zeros()
+        flat = torch.cat([*(part.reshape(-1) for part in gradients), loss.reshape(1).to(leaves[0].dtype)])
+        *parts, loss = self.group.sum(flat).split([*(leaf.numel() for leaf in leaves), 1])
+        return [part.view_as(leaf) for part, leaf in zip(parts, leaves, strict=True)], loss, sums
+
+    def _own_rows(self, rows: Batch, noise: Tensor) -> tuple[Batch, Tensor]:
+        """The rows of this process on the device, with their part of the noise of the batch."""
+        device = self.stack.device
+        rows = rows.map(lambda part: part.to(device))
+        assert rows.index is not None
+        return rows, noise.index_select(2, rows.index[0])
+
+    def _zeros(self) -> Tensor:
+        rows = 2 if self.pull is None else 3
+        return torch.zeros(rows, len(self), dtype=torch.float64, device=self.stack.device)
+
+    def learn(self, gradients: Sequence[Tensor], loss: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Take a step down the gradients; returns the losses and the sums of the figures."""
+        self.descend(gradients)
+        return loss, sums
+
+    def evaluate(
+        self,
+        rows: Batch,
+        noise: Tensor,
+        kept: Tensor | None = None,
+        parameters: Tensors | None = None,
+        buffers: Tensors | None = None,
+    ) -> Tensor:
+        """Compute the sums of the figures of validation rows; see `differentiate` for the arguments."""
+        if not self.group.share.whole:
+            rows, noise = self._own_rows(rows, noise)
+            if not noise.shape[2]:
+                return self._zeros()[:2]
+        return figures(self.terms(rows, noise, parameters, buffers), self.pull, rows.weight, kept)
 
     # --- an epoch ---------------------------------------------------------------------------------------------------
 
     def epoch(self, epoch: int) -> EpochResult:
-        size, stack = self.config.batch_size, self.stack
         orders, generators, own = self._drawn(epoch)
-        count = own.stop - own.start
-        batches = self.train.batches(orders, size, own)  # takes the order from the generators, before the noise
-        noises = (noise for window in self.windows(generators, count, size) for noise in window.split(size, 2))
-        totals = self._no_figures()
+        count, size = own.stop - own.start, self.config.batch_size
+        every = 1 if self.stack.device.type == "cpu" else math.ceil(count / size)  # to look at a loss is to wait for it
+        lost = torch.zeros(every, len(self), dtype=torch.float64, device=self.stack.device)
+        totals = self._zeros()
         failures: dict[int, Failure] = {}
-        self._set_training(True)
-        for step, (rows, noise) in enumerate(zip(batches, noises, strict=True), 1):
-            found = self._step(rows, noise, step, failures)
-            if len(failures) == len(stack):
+        found = self._steps(True, self.train, size, orders, self.windows(generators, count, size), own)
+        for number, (loss, sums) in enumerate(found):
+            self.step += 1
+            totals += sums
+            lost[number % every] = loss
+            if (number + 1) % every == 0:
+                self.check(lost, number + 1 - every, failures)
+            if len(failures) == len(self):
                 break
-            totals += found
-        return EpochResult(self._total(totals).T.cpu() / count, failures)
-
-    def _set_training(self, training: bool) -> None:
-        """Whether what the models compute next is for training, with dropout, or not."""
-        for model in self.stack.models:
-            model.train(training)
-
-    def _step(self, rows: Batch, noise: Tensor, step: int, failures: dict[int, Failure]) -> Tensor:
-        """Learn from a batch; returns the sums of its figures."""
-        loss, found = self._loss(rows, noise)
-        self._learn(loss, step, failures)
-        return found
-
-    def _loss(self, rows: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        terms = self._step_terms(rows, noise)
-        loss = losses(terms, self.config, self.beta, rows.weight, self.pull)
-        return loss, figures(terms, self.pull, _counting(rows))
-
-    def _total(self, figures: Tensor) -> Tensor:
-        """Figures of all rows, from those of the rows that were seen here."""
-        return figures
-
-    def _no_figures(self) -> Tensor:
-        rows = 2 if self.pull is None else 3
-        return torch.zeros(rows, len(self), dtype=torch.float64, device=self.stack.device)
-
-    def _step_terms(self, rows: Batch, noise: Tensor) -> Terms | MapTerms:
-        """Of the stack; without its dimension for a model alone, which would cost it some percent of the time."""
-        if len(self) > 1:
-            return self.stack.terms(rows, noise)
-        return self.stack.models[0].terms(rows.map(lambda part: part[0]), noise[0])
+        return EpochResult(self.group.sum(totals).T.cpu() / count, failures)
 
     def validate(self) -> Tensor | None:
         """Mean figures of the validation rows, (models, 2), with the same noise every time."""
         if self.validation is None:
             return None
-        count, size = len(self.validation), self.watched_size
-        noises = (noise for window in self.watched(count, size) for noise in window.split(size, 2))
-        totals = self._no_figures()[:2]
-        self._set_training(False)
+        count, size = len(self.validation), self.validation_size
+        totals = self._zeros()[:2]
         with torch.no_grad():
-            for rows, noise in zip(self.validation.batches(None, size), noises, strict=True):
-                totals += self._judged(rows, noise)
-        return self._total(totals).T.cpu() / count
+            for sums in self._steps(False, self.validation, size, None, self.validation_noise(count, size)):
+                totals += sums
+        return self.group.sum(totals).T.cpu() / count
 
-    def _judged(self, rows: Batch, noise: Tensor) -> Tensor:
-        """Sums of the figures of validation rows."""
-        return figures(self._step_terms(rows, noise), self.pull, _counting(rows))
+    def _steps(
+        self,
+        training: bool,
+        source: ModelRows,
+        size: int,
+        orders: Sequence[torch.Generator] | None,
+        windows: Iterator[Tensor],
+        own: slice = EVERY,
+    ) -> Iterator[Any]:
+        """Take a step with every batch of a source, of training or of validation; yields what each returns.
+
+        The order of the rows is taken from its generators at once, before any noise.
+        """
+        for model in self.stack.models:
+            model.train(training)
+        step: Callable[..., Any]
+        if self.captured:
+            key = training, self.optimiser.falls_together
+            if key not in self._captured:
+                self._captured.pop((training, not key[1]), None)  # so that only one of them takes memory
+                self._captured[key] = self._capture(training, source, size)
+            step = self._captured[key]
+            batches = step.batches(orders, own)
+        else:
+            compute = self.differentiate if self.group.share.whole else self.differentiate_share
+            step = (lambda rows, noise: self.learn(*compute(rows, noise))) if training else self.evaluate
+            batches = source.batches(orders, size, own)
+        noises = (noise for window in windows for noise in window.split(size, 2))
+        return (step(batch, noise) for batch, noise in zip(batches, noises, strict=True))
+
+    def _capture(self, training: bool, source: ModelRows, size: int) -> CapturedStep:
+        stack, size = self.stack, min(size, len(source))
+        noise = torch.zeros(len(stack), self.config.samples, size, stack.models[0].dim, device=stack.device)
+        if not training:
+            return CapturedStep(self.evaluate, stack, source, noise)
+        state = [*stack.tensors.values(), *self.optimiser.state]
+        return CapturedStep(
+            self.differentiate, stack, source, noise, self.learn, state=state, steps=self.total - self.step
+        )

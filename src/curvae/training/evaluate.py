@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from torch import Tensor
 
 from ..data import Arrays
-from ..data.dataset import fill, places
 from ..data.files import decimal
+from ..data.statistics import missing_entries
 from ..maps.embedding import Embedding, placed, require_finite
 from ..models import VAE, Batch, Stack, marginal_likelihood
 from ..models.stack import architecture
 from .config import require_count
 from .fitted import Fitted
-from .row_sources import Pool
+from .row_sources import RowPool
 from .rows import Data
 
 __all__ = [
@@ -50,12 +51,6 @@ _OVERFIT = 2.0  # nats a row that the validation ELBO may fall from its best, mo
 _ACTIVE = 0.01  # share of the prior's variance above which a direction is in use
 
 
-def _batches(fitted: Fitted, x: Data) -> Iterator[Batch]:
-    rows = fitted.rows(x)
-    for index in torch.arange(len(rows)).split(_ROWS):
-        yield rows.batch(index)
-
-
 def embed(fitted: Fitted, x: Data) -> Embedding:
     """Where a trained model places rows: centre and standard deviation of each row's posterior, computed in float64.
 
@@ -64,8 +59,10 @@ def embed(fitted: Fitted, x: Data) -> Embedding:
         x: rows in original units, as of `fit`; new ones or those it was trained on.
     """
     fitted = fitted.double()
+    rows, model = fitted.rows(x), fitted.model
     with torch.no_grad():
-        return placed(fitted.model.space, [fitted.model.encode(batch) for batch in _batches(fitted, x)])
+        parts = torch.arange(len(rows)).split(_ROWS)
+        return placed(model.space, [model.encode(rows.batch(index)) for index in parts])
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,7 @@ def likelihoods_many(
         models = [fitted[i].model for i in group]
         # Copies one by one, for a model may be in the list twice, or share its curvature with others.
         model = models[0] if len(group) == 1 else Stack([deepcopy(one) for one in models])
-        rows = Pool.of([(data[i], fitted[i].scaling) for i in group], models[0].device, models[0].dtype)
+        rows = RowPool.of([(data[i], fitted[i].scaling) for i in group], models[0].device, models[0].dtype)
         generator = torch.Generator(models[0].device).manual_seed(seed)
         state = generator.get_state()
         parts = []
@@ -339,7 +336,8 @@ def impute(
     """
     require_count("samples", samples, "importance_samples")
     arrays, fitted = replace(Arrays.of(x), missing=True), fitted.double()
-    rows, columns = places(arrays.x)
+    arrays = arrays.load()
+    rows, columns = missing_entries(arrays.x)
     lacking = np.unique(rows)
     values = np.empty(len(rows))
     for start in range(0, len(lacking), _IMPUTED_ROWS):
@@ -352,7 +350,10 @@ def impute(
         finite = np.ones(len(arrays))
         finite[rows[~np.isfinite(values)]] = np.nan
         require_finite("expected value", [finite], getattr(x, "ids", None))
-    return fill(arrays.x, values)
+    filled = arrays.x.copy()
+    entries = filled.data if issparse(filled) else filled
+    entries[~np.isfinite(entries)] = values  # row by row, as they were found
+    return filled
 
 
 def _expected(fitted: Fitted, arrays: Arrays, samples: int, seed: int) -> NDArray[np.float64]:

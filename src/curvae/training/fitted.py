@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ..data import Arrays, Dataset, Schema
 from ..data.dataset import Scaling
+from ..data.files import quoted
 from ..errors import CurvaeError
 from ..models import VAE, Batch, Layout
 from ..models.likelihoods.base import Matrix
@@ -169,6 +170,34 @@ class Fitted(FittedModel):
     def rows(self, x: Arrays | Dataset | Matrix) -> Rows:
         """New data as the model sees it."""
         return Rows(self.arrays(x), self.scaling, self.model.device, self.model.dtype)
+
+    def require_covariates(self, data: Arrays | Dataset, schema: Schema, name: str, decode: bool) -> None:
+        """Raise for new data without the covariates that the encoder or, with `decode`, the decoder needs.
+
+        Arguments:
+            data: the rows.
+            schema: of the data that the model was trained on.
+            name: of the data, for the error.
+            decode: whether the decoder is used.
+        """
+        if schema.covariates and data.context is None and (decode or self.config.encode_covariates):
+            names = quoted(column.name for column in schema.covariates)
+            raise CurvaeError(f"{name} needs the covariates that the model was trained with: {names}; add them")
+
+    def sample(self, count: int, context: NDArray[Any], seed: int = 0, *, mean: bool = False) -> NDArray[np.float64]:
+        """Draw new rows in original units, or with `mean` the expected rows at points drawn from the prior.
+
+        Arguments:
+            count: number of rows.
+            context: covariates of all rows or of each one, as `curvae.data.tables.code_values` gives them.
+            seed: of the draws.
+            mean: return E[x | z] of every point instead of a draw.
+        """
+        model = self.model
+        generator = torch.Generator(model.device).manual_seed(seed)
+        covariates = torch.from_numpy(context).to(model.device, model.dtype)
+        drawn = model.sample(count, generator, mean=mean, context=covariates)
+        return self.scaling.invert(drawn.cpu().double().numpy())
 
     def reconstruct(
         self, space: NDArray[Any], *, context: NDArray[Any] | None = None, size: NDArray[Any] | None = None

@@ -11,18 +11,16 @@ from typing import Any, TypeVar
 import joblib
 import torch
 
-from ..data import Stream
 from ..data.dataset import Scaling
 from ..errors import CurvaeError
 from .config import Config
 from .fitted import Fitted, FittedModel, Record
 from .problems import Listener, Problem, Task, Warn
-from .processes import assist, follows, require_shareable, train_together
-from .rows import Data, HeldOut, Split
-from .rows_problem import RowsTask, plan_rows
-from .stacks import begun, train_stack
-from .streamed import plan_stream
-from .workers import spread
+from .processes import is_worker, require_shareable, run_worker, train_distributed
+from .rows import Data, Split
+from .rows_problem import plan_rows
+from .stacks import existing_checkpoints, train_stack
+from .workers import run_parallel
 
 __all__ = ["fit", "fit_many", "train_many", "train_one"]
 
@@ -32,10 +30,10 @@ FittedT = TypeVar("FittedT", bound=FittedModel)
 
 def fit(
     config: Config,
-    x: Data | Stream,
+    x: Data,
     *,
     blocks: tuple[int, ...] = (),
-    split: Split | HeldOut | None = None,
+    split: Split | None = None,
     scaling: Scaling | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -55,12 +53,12 @@ def fit(
 
     Arguments:
         config: what to train; "auto" choices are resolved in the result.
-        x: rows in original units: a numpy array, a scipy CSR matrix, a `Dataset`, `curvae.data.Arrays`, or what
-            `curvae.data.open_stream` opened, which is read in pieces.
+        x: rows in original units: a numpy array, a scipy CSR matrix, a `Dataset`, whose rows may lie on disk, or
+            `curvae.data.Arrays`.
         blocks: of a plain matrix, for each column the number of its categories, which are one-hot columns; 0 for a
             column of numbers, 1 for a binary one.
-        split: rows for training and validation; by default at random from the configuration. Of a stream, a `HeldOut`
-            with the rows for validation.
+        split: rows for training and validation; by default at random from the configuration, with at most 10,000 rows
+            for validation.
         scaling: how to scale columns; by default from all rows that are not test rows.
         device: where to train.
         dtype: of the networks; the latent space is always float64.
@@ -79,20 +77,11 @@ def fit(
         >>> sorted(fitted.history[0])[:5]
         ['c', 'elbo', 'epoch', 'kl', 'neighbours']
     """
-    problem: Problem[RowsTask, Fitted]
-    tasks: Sequence[RowsTask]
     require_shareable(processes, config, device)
     if processes > 1 and config.neighbours == "auto":
         config = replace(config, neighbours="off")
-    if isinstance(x, Stream):
-        if isinstance(split, Split):
-            raise CurvaeError("the split of a stream is the rows held out; give a HeldOut, as of hold_out")
-        problem, tasks = plan_stream([config], x, split, scaling, asked=device, dtype=dtype)
-    else:
-        if isinstance(split, HeldOut):
-            raise CurvaeError("rows in memory need a Split, as of random_split, not the HeldOut of a stream")
-        splits, scalings = None if split is None else [split], None if scaling is None else [scaling]
-        problem, tasks = plan_rows([config], x, blocks, splits, scalings, asked=device, dtype=dtype)
+    splits, scalings = None if split is None else [split], None if scaling is None else [scaling]
+    problem, tasks = plan_rows([config], x, blocks, splits, scalings, asked=device, dtype=dtype)
     return train_one(problem, tasks, folder, resume, progress, processes)
 
 
@@ -167,15 +156,15 @@ def train_one(
     processes: int = 1,
 ) -> FittedT:
     """Train the model of a single task; arguments as of `fit`."""
-    if follows(processes):
-        return assist()
+    if is_worker(processes):
+        return run_worker()
     tasks, _ = _resumed(problem, tasks, folder, resume)
     epochs = tasks[0].config.epochs or 0
     listener = Listener(lambda place, record: progress(record, epochs))
     if processes == 1:
         (fitted,) = train_stack(problem, tasks, listener, folder=folder, resume=resume)
     else:
-        (fitted,) = train_together(processes, problem, tasks, listener, folder, resume)
+        (fitted,) = train_distributed(processes, problem, tasks, listener, folder, resume)
     if fitted.failure is not None:
         raise CurvaeError(fitted.failure)
     return fitted
@@ -200,11 +189,11 @@ def train_many(
     if folder is not None and jobs != 1:
         folder = folder.absolute()  # for workers that were started earlier, in another directory
     tasks, known = _resumed(problem, tasks, folder, resume)
-    return spread(
+    return run_parallel(
         tasks,
         partial(work, problem, folder=folder, resume=resume),
         jobs=jobs,
-        begun=known,
+        resumed=known,
         progress=progress,
         warn=warn,
     )
@@ -216,4 +205,4 @@ def _resumed(
     """The tasks as checkpoints describe them, and which of them are in checkpoints of the folder."""
     if folder is None:
         return tasks, []
-    return problem.fingerprinted(tasks), begun(folder, resume, len(tasks))
+    return problem.fingerprinted(tasks), existing_checkpoints(folder, resume, len(tasks))

@@ -19,7 +19,6 @@ from .graph_problem import FittedGraph
 __all__ = [
     "Links",
     "Neighbourhood",
-    "contest",
     "embed_graph",
     "hidden_links",
     "judge_split",
@@ -28,6 +27,7 @@ __all__ = [
     "link_scores",
     "missing_links",
     "neighbourhood",
+    "score_links",
 ]
 
 _PAIRS = 1 << 21  # of nodes, looked at at once
@@ -182,7 +182,7 @@ def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
 # A model of a graph beside rules that need none, judged on the same pairs of nodes.
 
 
-def contest(score: Rule, graph: Graph, seen: Edges, edges: Edges, absent: Edges, dim: int) -> dict[str, Any]:
+def score_links(score: Rule, graph: Graph, seen: Edges, edges: Edges, absent: Edges, dim: int) -> dict[str, Any]:
     """How well a model, and rules that need none, tell edges from other pairs.
 
     Arguments:
@@ -217,12 +217,12 @@ def contest(score: Rule, graph: Graph, seen: Edges, edges: Edges, absent: Edges,
 
 
 def judge_split(fitted: FittedGraph, graph: Graph, split: EdgeSplit) -> dict[str, Any]:
-    """Of a model that was trained on a split: AUC and AP of "validation" edges, and of "test" edges `contest`."""
+    """Of a model that was trained on a split: AUC and AP of "validation" edges, and of "test" edges `score_links`."""
     embedding = embed_graph(fitted, graph)
     score = embedding.nearness_of
     return {
         "validation": vars(hidden_links(embedding, split)["validation"]),
-        "test": contest(score, graph, split.train, split.test, split.test_absent, fitted.config.dim),
+        "test": score_links(score, graph, split.train, split.test, split.test_absent, fitted.config.dim),
     }
 
 

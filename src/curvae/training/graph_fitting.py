@@ -11,21 +11,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ..data import EdgeSplit, Graph, split_edges
-from ..data.dataset import Scaling
 from ..errors import CurvaeError
 from ..models import FermiDirac, GraphVAE
 from ..models.graph_vae import exact, pair_count
 from .comparison import Comparison, ComparisonPlan, compare_splits, curved_values
 from .config import GraphConfig
 from .fitting import train_many, train_one
-from .graph_evaluate import (
-    embed_graph,
-    hidden_links,
-)
+from .graph_evaluate import embed_graph, hidden_links
 from .graph_problem import (
     DENSE,
     FittedGraph,
@@ -124,32 +119,30 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
 
     def models(self, tasks: Sequence[GraphTask]) -> list[GraphVAE]:
         return [
-            _begun(self.build(task.config, nodes, features), task).to(self.device, self.dtype)
+            _start(self.build(task.config, task.sizes[0], task.sizes[2]), task).to(self.device, self.dtype)
             for task in tasks
-            for nodes, _, features in [task.sizes]
         ]
 
     def engine(self, tasks: Sequence[GraphTask], models: Sequence[GraphVAE]) -> GraphEngine:
-        kept = [None if task.split is None else task.split.train for task in tasks]
-        shown = [
-            Observed.of(self.sources[task.source], edges, self._scaling(task), self.device, self.dtype)
-            for task, edges in zip(tasks, kept, strict=True)
-        ]
-        watched = [
-            np.concatenate([_some(task.split.validation), _some(task.split.validation_absent)]).T
-            for task in tasks
-            if task.split is not None and task.patience is not None
-        ]
-        pairs = [torch.from_numpy(np.ascontiguousarray(part)).to(self.device) for part in watched]
-        return GraphEngine(models, [task.config for task in tasks], shown, pairs)
+        shown, watched = [], []
+        for task in tasks:
+            graph, split = self.sources[task.source], task.split
+            edges = None if split is None else split.train
+            scaling = None if graph.features is None else feature_scaling(graph.features)
+            shown.append(Observed.of(graph, edges, scaling, self.device, self.dtype))
+            if split is not None and task.patience is not None:
+                # Of very many pairs an even choice is looked at, which tells as much.
+                parts = (
+                    part[:: max(1, -(-len(part) // _WATCHED))] for part in (split.validation, split.validation_absent)
+                )
+                pairs = np.ascontiguousarray(np.concatenate(list(parts)).T)
+                watched.append(torch.from_numpy(pairs).to(self.device))
+        return GraphEngine(models, [task.config for task in tasks], shown, watched)
 
     def result(self, task: GraphTask, trained: ModelInTraining) -> FittedGraph:
-        parts = self._scaling(task), task.split, trained.history, trained.failure
-        return FittedGraph(task.config, trained.model, *parts)
-
-    def _scaling(self, task: GraphTask) -> Scaling | None:
         features = self.sources[task.source].features
-        return None if features is None else feature_scaling(features)
+        scaling = None if features is None else feature_scaling(features)
+        return FittedGraph(task.config, trained.model, scaling, task.split, trained.history, trained.failure)
 
     def judge(self, tasks: Sequence[GraphTask], fitted: Sequence[FittedGraph]) -> list[Judged]:
         judged = []
@@ -161,13 +154,8 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
         return judged
 
 
-def _some(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pairs that are looked at every few steps: of very many an even choice, which tells as much."""
-    return pairs[:: -(-len(pairs) // _WATCHED)] if len(pairs) > _WATCHED else pairs
-
-
-def _begun(model: GraphVAE, task: GraphTask) -> GraphVAE:
-    """The fresh model of a task, among whose pairs edges are as rare as in the graph."""
+def _start(model: GraphVAE, task: GraphTask) -> GraphVAE:
+    """Let edges be as rare among the pairs of a fresh model as in the graph."""
     nodes, edges, _ = task.sizes
     if task.config.pairs == "balanced" and isinstance(model.edges, FermiDirac):
         model.edges.lower(math.log(max(1, pair_count(nodes, model.directed) - edges) / max(1, edges)))
@@ -190,7 +178,7 @@ def fit_graph(
         graph: with or without features of its nodes, which are centred and scaled.
         split: its edges for training; all of them without one.
         device, dtype: as of `curvae.training.fit`.
-        training: folder, resume, progress and estimate, as there.
+        training: folder, resume and progress, as there.
 
     Example:
         >>> from curvae.data import load_graph

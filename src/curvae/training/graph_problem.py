@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 
 from ..data import EdgeSplit, Graph, memory
 from ..data.dataset import Scaling
-from ..data.graphs.raw_graph import Matrix
+from ..data.graphs.merging import Matrix
 from ..errors import CurvaeError
 from ..models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, PairSampler, Posterior, Terms
 from ..models.graph_vae import AnyPairs, WeightedEdges, exact, joined_nodes, pair_count
@@ -155,7 +155,7 @@ def restored_features(tensors: Mapping[str, Tensor], nodes: int, width: int) -> 
 DENSE = 1024
 """nodes up to which a single graph is a matrix"""
 
-_WATCH = 10  # steps from one look at the validation edges to the next
+_VALIDATE_EVERY = 10  # steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +233,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
     Arguments:
         models, configs: as of `Engine`.
         seen: what each of them sees, graphs of one size with equally many edges.
-        watched: for each of them pairs to be told apart now and then, (2, P): edges, and after them as many others.
+        validation: pairs of each to validate it with, (2, P): edges, and after them as many pairs without one.
     """
 
     def __init__(
@@ -241,16 +241,20 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         models: Sequence[GraphVAE],
         configs: Sequence[GraphConfig],
         seen: Sequence[Observed],
-        watched: Sequence[Tensor] = (),
+        validation: Sequence[Tensor] = (),
     ) -> None:
         super().__init__(models, configs)
-        self.seen, self.watched, self.nodes = list(seen), list(watched), seen[0].n_nodes
+        self.seen, self.validation, self.nodes = list(seen), list(validation), seen[0].n_nodes
         several = len(models) > 1
         self._makers = [part.maker(self.stack.dtype, dense=several or None) for part in seen]
         self._adjacencies = [maker() for maker in self._makers]
         # Of a node without an edge, which hidden edges may have left alone, nothing is known.
         joined = self.config.pairs == "balanced"
-        seen_all = _complete(seen) if joined else exact(self.nodes, listed(self.config))
+        if joined:  # a graph may have no pair of nodes with edges that is not joined
+            counts = (pair_count(len(joined_nodes(part.edges, part.n_nodes)[0]), part.directed) for part in seen)
+            seen_all = any(part.edges.shape[1] == count for part, count in zip(seen, counts, strict=True))
+        else:
+            seen_all = exact(self.nodes, listed(self.config))
         self._samplers = [] if seen_all else [part.sampler(joined) for part in seen]
         if several and self._samplers and self.config.pairs == "all":
             raise ValueError("graphs of which not every pair is seen are trained one at a time")
@@ -260,12 +264,12 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
     def total(self) -> int:
         return self.config.epochs
 
-    def _subset(self, places: list[int]) -> Self:
+    def subset(self, places: list[int]) -> Self:
         return type(self)(
             [self.stack.models[i] for i in places],
             [self.configs[i] for i in places],
             [self.seen[i] for i in places],
-            [self.watched[i] for i in places if self.watched],
+            [self.validation[i] for i in places if self.validation],
         )
 
     def _shown(self, place: int, epoch: int) -> Adjacency:
@@ -303,17 +307,20 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
     def epoch(self, epoch: int) -> EpochResult:
         reconstruction, kl = self._terms(epoch)
         kl = kl.sum(-1)
+        loss = (self.beta * kl - reconstruction).mean(-1) / self.nodes
+        self.descend(torch.autograd.grad(loss.sum() if loss.dim() else loss, list(self.stack.leaves.values())))
+        self.step += 1
         failures: dict[int, Failure] = {}
-        self._learn((self.beta * kl - reconstruction).mean(-1) / self.nodes, 1, failures)
+        self.check(loss.view(1, -1), 0, failures)
         means = torch.stack([reconstruction, kl]).detach().mean(-1).view(2, -1).T.cpu()
         return EpochResult(means / self.nodes, failures)
 
     def validate(self) -> Tensor | None:
-        """AUC of the pairs that are watched, (models, 1), every tenth step and at the end."""
-        if not self.watched or (self.step % _WATCH and self.step < self.total):
+        """AUC of the validation pairs, (models, 1), every tenth step and at the end."""
+        if not self.validation or (self.step % _VALIDATE_EVERY and self.step < self.total):
             return None
         features = [seen.features for seen in self.seen if seen.features is not None]
-        each = zip(self._adjacencies, self.watched, *([features] if features else []), strict=True)
+        each = zip(self._adjacencies, self.validation, *([features] if features else []), strict=True)
         with torch.no_grad():
             if len(self) == 1:
                 scores = self.stack.models[0].scores(*next(each)).unsqueeze(0)
@@ -322,14 +329,8 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
                 scores = self.stack.pure("scores", self.stack.leaves, self.stack.buffers, *given)
         return torch.tensor([[_auc(own)] for own in scores.cpu().numpy()], dtype=torch.float64)
 
-    def watched_figures(self, values: Sequence[float]) -> Record:
+    def validation_figures(self, values: Sequence[float]) -> Record:
         return {"validation_auc": values[0]}
-
-
-def _complete(seen: Sequence[Observed]) -> bool:
-    """Whether a graph has no pair of nodes with edges that is not joined."""
-    joined = (len(joined_nodes(part.edges, part.n_nodes)[0]) for part in seen)
-    return any(part.edges.shape[1] == pair_count(n, part.directed) for part, n in zip(seen, joined, strict=True))
 
 
 def _auc(scores: NDArray[np.float64]) -> float:
@@ -408,7 +409,7 @@ class FittedGraph(FittedModel):
         scaling = None if features is None else Scaling.from_tensors(tensors)
         split = None
         if "split.train" in places:
-            split = EdgeSplit(*(_columns(places[f"split.{name}"]) for name in _SPLIT))
+            split = EdgeSplit(*(np.ascontiguousarray(places[f"split.{name}"].numpy().T) for name in _SPLIT))
         factors = len(config.factors)
         sigma = (nodes,) if factors == 1 else (nodes, factors)
         if places["space"].shape != (nodes, model.space.width) or places["sigma"].shape != sigma:
@@ -436,7 +437,7 @@ def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Graph:
     names = _unpacked(tensors["names"])
     graph = Graph(
         names=names,
-        edges=_columns(tensors["edges"]),
+        edges=np.ascontiguousarray(tensors["edges"].numpy().T),
         weights=tensors["weights"].numpy() if "weights" in tensors else None,
         features=restored_features(tensors, len(names), len(facts["features"])),
         feature_names=tuple(facts["features"]),
@@ -457,7 +458,3 @@ def _packed(texts: NDArray[np.str_]) -> NDArray[np.uint8]:
 
 def _unpacked(texts: Tensor) -> NDArray[np.str_]:
     return np.array(json.loads(texts.numpy().tobytes()), dtype=np.str_)
-
-
-def _columns(edges: Tensor) -> NDArray[np.int64]:
-    return np.ascontiguousarray(edges.numpy().T)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -38,9 +38,6 @@ __all__ = [
 
 # Nearness and distance of rows in a graph of neighbours.
 
-_SEARCH = 40  # halvings of the interval in which a scale is looked for
-_AT_ONCE = 10_000_000  # lengths of paths in double precision
-
 
 def affinities(index: NDArray[np.int64], distances: NDArray[np.float64], perplexity: float) -> sparse.csr_array:
     """Probabilities with which rows choose others as neighbours, (rows, rows), sparse.
@@ -59,7 +56,7 @@ def affinities(index: NDArray[np.int64], distances: NDArray[np.float64], perplex
     squares /= np.maximum(squares.mean(1, keepdims=True), np.finfo(np.float64).tiny)
     wanted = np.log(min(perplexity, k))
     low, high = np.full((rows, 1), -50.0), np.full((rows, 1), 50.0)  # of the logarithm of 1/2σ²
-    for _ in range(_SEARCH):
+    for _ in range(40):
         middle = (low + high) / 2
         chances = np.exp(-np.exp(middle) * squares)
         chances /= chances.sum(1, keepdims=True)
@@ -91,7 +88,8 @@ def landmark_paths(graph: sparse.csr_array, count: int) -> tuple[NDArray[np.int6
     rows = graph.shape[0]
     marks = np.sort(np.random.default_rng(0).permutation(rows)[:count])
     paths = np.empty((rows, len(marks)), np.float32)
-    for some in np.array_split(np.arange(len(marks)), math.ceil(rows * len(marks) / _AT_ONCE)):
+    # At most ten million lengths are in memory at once in double precision.
+    for some in np.array_split(np.arange(len(marks)), math.ceil(rows * len(marks) / 10_000_000)):
         paths[:, some] = dijkstra(graph, indices=marks[some]).T
     return marks, paths / max(float(paths.mean(dtype=np.float64)), np.finfo(np.float32).tiny)
 
@@ -100,19 +98,15 @@ def landmark_paths(graph: sparse.csr_array, count: int) -> tuple[NDArray[np.int6
 
 Points = NDArray[np.float32]
 
-# Rows to which all pairs are looked at on a CPU: by blocks, for whose sake no library is imported; and if there is one
-# that need not.
-_FEW, _EXACT = 10_000, 50_000
-_DISTANCES = {"cpu": 1 << 22, "cuda": 1 << 28}  # numbers in a block of distances
+_EXACT = 50_000  # rows to which all pairs are looked at on a CPU, even where pynndescent is installed
 _BRIDGED, _REST = 512, 20_000  # rows of a component, and of the others, between which a bridge is looked for
 
 
 def nearest(x: Points, k: int, device: torch.device) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The k nearest other rows of every row, and their distances, each (rows, k); in no particular order."""
-    if device.type == "cuda":
-        return _by_blocks(torch.from_numpy(x).to(device), k)
-    if len(x) <= _FEW:
-        return _by_blocks(torch.from_numpy(x).double(), k)
+    # For few rows no library is imported.
+    if device.type == "cuda" or len(x) <= 10_000:
+        return _by_blocks(torch.from_numpy(x).to(device, torch.float32 if device.type == "cuda" else torch.float64), k)
     if len(x) > _EXACT and (found := _approximate(x, k)) is not None:
         return found
     from sklearn.neighbors import NearestNeighbors  # takes long to import
@@ -134,7 +128,7 @@ def _approximate(x: Points, k: int) -> tuple[NDArray[np.int64], NDArray[np.float
 
 
 def _by_blocks(x: Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    square, size = (x * x).sum(1), max(1, _DISTANCES[x.device.type] // len(x))
+    square, size = (x * x).sum(1), max(1, (1 << 28 if x.is_cuda else 1 << 22) // len(x))
     index, distances = [], []
     for start in range(0, len(x), size):
         block = x[start : start + size]
@@ -151,14 +145,19 @@ def bridge_between(x: Points) -> Bridge:
     """Finds bridges between components; in large tables, their ends among some of the rows."""
     draw, count = np.random.default_rng(0), len(x)
     some = np.arange(count) if count <= _REST else np.sort(draw.choice(count, _REST, replace=False))
-    sampled = some, _with_squares(x[some])
+
+    def with_squares(rows: Points) -> NDArray[np.float64]:
+        exact = rows.astype(np.float64)
+        return np.column_stack([exact, np.einsum("ij,ij->i", exact, exact)])
+
+    sampled = some, with_squares(x[some])
 
     def bridge(inside: NDArray[np.bool_]) -> tuple[int, int, float]:
         own = np.flatnonzero(inside)
         few = count > _REST >= count - len(own)  # of the others: each of them is looked at
         own = own if len(own) <= _BRIDGED else draw.choice(own, _BRIDGED, replace=False)
-        rest, points = (outside := np.flatnonzero(~inside), _with_squares(x[outside])) if few else sampled
-        rows = _with_squares(x[own])
+        rest, points = (outside := np.flatnonzero(~inside), with_squares(x[outside])) if few else sampled
+        rows = with_squares(x[own])
         size = rows[:, -1].copy()
         rows *= -2.0
         rows[:, -1] = 1.0
@@ -172,20 +171,10 @@ def bridge_between(x: Points) -> Bridge:
     return bridge
 
 
-def _with_squares(rows: Points) -> NDArray[np.float64]:
-    """Rows in double precision, and their squared lengths as a further column."""
-    exact = rows.astype(np.float64)
-    return np.column_stack([exact, np.einsum("ij,ij->i", exact, exact)])
-
-
 # The neighbourhoods of some rows, as the encoder of a model sees them.
 
-# Rows to which all pairs are held in memory; neighbours drawn for each row.
-_ALL_PAIRS, _DRAWS = 2048, 64
-_WIDER = 3  # times as many rows are looked at as count for neighbours, which come closer to all of their chances
-_LANDMARKS, _PATHS = 300, 30_000_000  # landmarks, and lengths of paths, at most
-_SEEN = 200_000_000  # numbers from which principal components are found, to which many columns are reduced
-_DENSE = 1000  # rows or columns up to which these are found from all products of them
+_ALL_PAIRS = 2048  # rows to which all pairs are held in memory
+_LANDMARKS = 300
 _BLOCK = 4096
 _LARGEST = 1e15  # value whose square may be summed in float32
 
@@ -226,13 +215,14 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
         )
     count = len(x)
     k = min(k, count - 1)
-    index_of, distances = nearest(x, min(_WIDER * k, count - 1) if kind != "far" else k, model.device)
+    # Three times as many rows as count for neighbours come closer to all of their chances.
+    index_of, distances = nearest(x, min(3 * k, count - 1) if kind != "far" else k, model.device)
     near = drawn = far = marks = None
     if kind in ("near", "both"):
         chances = affinities(index_of, distances, k)
-        near, drawn = chances.toarray().astype(np.float32) if count <= _ALL_PAIRS else None, draws(chances, _DRAWS)
+        near, drawn = chances.toarray().astype(np.float32) if count <= _ALL_PAIRS else None, draws(chances, 64)
     if kind in ("far", "both"):
-        most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, _PATHS // count))
+        most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, 30_000_000 // count))
         closest = np.argpartition(distances, k - 1, axis=1)[:, :k]
         graph = neighbour_graph(np.take_along_axis(index_of, closest, 1), np.take_along_axis(distances, closest, 1))
         marks, far = landmark_paths(bridged(graph, bridge_between(x)), most)
@@ -250,33 +240,28 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
     blocks = index.split(_BLOCK)
     if width <= COMPONENTS:
         return np.concatenate([seen(block) for block in blocks])
-    draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, _SEEN // width)]
+    # They are found from at most 200 million numbers, and from all products of rows or columns where these are few.
+    draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, 200_000_000 // width)]
     some = index[torch.from_numpy(np.sort(draw)).to(index.device)].split(_BLOCK)
     known = np.concatenate([seen(block) for block in some])
-    place = _components(known)
-    return np.concatenate([place(seen(block)).astype(np.float32) for block in blocks])
-
-
-def _components(x: Points) -> Callable[[Points], NDArray[Any]]:
-    """From rows to their principal components, found from some of them."""
-    count = min(COMPONENTS, len(x))
-    if min(x.shape) <= _DENSE:
-        axes = principal_axes(x.astype(np.float64), count)
-        return lambda rows: axes.place(rows.astype(np.float64))
+    count = min(COMPONENTS, len(known))
+    if min(known.shape) <= 1000:
+        axes = principal_axes(known.astype(np.float64), count)
+        return np.concatenate([axes.place(seen(block).astype(np.float64)).astype(np.float32) for block in blocks])
     from sklearn.decomposition import PCA  # takes long to import
 
-    return PCA(count, random_state=0).fit(x).transform
+    place = PCA(count, random_state=0).fit(known).transform
+    return np.concatenate([place(seen(block)).astype(np.float32) for block in blocks])
 
 
 # Neighbourhoods of the rows of a batch, for every model of a stack.
 
-_MATES, _MARKS = 256, 64  # neighbours and landmarks that are placed together with a batch, at most
-_TURN = 7919  # a prime, by which the first row of a batch decides on its companions
+_COMPANIONS, _BATCH_LANDMARKS = 256, 64  # neighbours and landmarks that are placed together with a batch, at most
 _CROWDED = 1024  # rows, up to which each batch holds enough neighbours by chance
 
 
 class Neighbourhoods:
-    """What batches of a stack are told about neighbours.
+    """What is known about the neighbours of the rows of a batch, for every model of a stack.
 
     Rows of a large table find few of their neighbours in a batch. There some of these are placed together with it, as
     its companions, and so are some landmarks where the lengths of paths are known to landmarks alone.
@@ -295,18 +280,15 @@ class Neighbourhoods:
             else torch.from_numpy(np.stack([getattr(one, name) for one in each])).to(device)
             for name in ("near", "drawn", "far", "landmarks")
         )
-        self._mates = min(size, _MATES) if self._drawn is not None and self._drawn.shape[1] > _CROWDED else 0
-        self._device = device
-        self._choose(which)
-
-    def _choose(self, which: Sequence[int]) -> None:
-        self._which = list(which)
-        self._own = torch.tensor(self._which, device=self._device).view(-1, 1, 1)
+        self._n_companions = (
+            min(size, _COMPANIONS) if self._drawn is not None and self._drawn.shape[1] > _CROWDED else 0
+        )
+        self._own = torch.tensor(list(which), device=device).view(-1, 1, 1)
 
     def keep(self, places: Sequence[int]) -> Self:
-        """For some of the models."""
+        """Keep the neighbourhoods of some of the models."""
         new = copy(self)
-        new._choose([self._which[i] for i in places])
+        new._own = self._own[list(places)]
         return new
 
     def join(
@@ -320,21 +302,25 @@ class Neighbourhoods:
             rows: from positions, (models, m), to a batch.
             kept: 1 for rows, 0 for what fills up the batch, (n,).
         """
-        turn = positions[:, :1] * _TURN
+        turn = positions[:, :1] * 7919  # a prime: the first row of a batch decides on its companions
         companions, marks = [], None
-        if self._mates:
-            companions.append(self._mates_of(positions, turn))
+        if self._n_companions:
+            companions.append(self._companions(positions, turn))
         if self._landmarks is not None:
             most = self._landmarks.shape[1]
-            marks = (turn + torch.arange(min(_MARKS, most), device=turn.device)) % most
+            marks = (turn + torch.arange(min(_BATCH_LANDMARKS, most), device=turn.device)) % most
             companions.append(self._landmarks[self._own[..., 0], marks])
         every = torch.cat([positions, *companions], 1) if companions else positions
         ordered, column = every.sort(dim=1, stable=True) if companions or self._near is None else (None, None)
         left_out = positions.unsqueeze(-1) == every.unsqueeze(1)
         if ordered is not None and column is not None:  # without companions none comes a second time
-            left_out |= _again(ordered, column).unsqueeze(1)
+            first = torch.zeros_like(ordered[:, :1], dtype=torch.bool)
+            again = torch.cat([first, ordered[:, 1:] == ordered[:, :-1]], 1)
+            left_out |= torch.zeros_like(again).scatter(1, column, again).unsqueeze(1)
         if kept is not None:
-            left_out |= _filling(kept, every.shape[1])
+            filling = kept == 0
+            others = filling.new_zeros(every.shape[1] - len(kept))
+            left_out |= filling.unsqueeze(-1) | torch.cat([filling, others])
         parts: dict[str, Tensor | Batch] = {}
         if self._near is not None or self._drawn is not None:
             near = self._nearness(positions, every, ordered, column).masked_fill_(left_out, 0.0)
@@ -346,10 +332,10 @@ class Neighbourhoods:
             parts["companions"] = rows(every[:, positions.shape[1] :])
         return batch.joined(**parts)
 
-    def _mates_of(self, positions: Tensor, turn: Tensor) -> Tensor:
+    def _companions(self, positions: Tensor, turn: Tensor) -> Tensor:
         """Neighbours of the rows of a batch, of each in turn, (models, count)."""
         drawn: Tensor = self._drawn  # type: ignore[assignment]
-        number = torch.arange(self._mates, device=positions.device)
+        number = torch.arange(self._n_companions, device=positions.device)
         rows = positions[:, number % positions.shape[1]]
         return drawn[self._own[..., 0], rows, (turn + number) % drawn.shape[2]].to(positions.dtype)
 
@@ -357,7 +343,7 @@ class Neighbourhoods:
         """Of rows of a batch to all that are placed, (models, n, placed): probabilities, up to a factor for each row;
         or how many of those drawn for the row are which."""
         if self._near is not None:
-            return self._entries(self._near, positions, every)
+            return self._near[self._own, positions.unsqueeze(-1), every.unsqueeze(1)]
         assert ordered is not None and column is not None  # `join` sorts wherever rows are drawn
         models, n = positions.shape
         drawn = self._drawn[self._own[..., 0], positions].flatten(1).to(positions.dtype)  # type: ignore[index]
@@ -370,22 +356,7 @@ class Neighbourhoods:
         """Of rows of a batch from all that are placed, (models, n, placed); −1 if unknown."""
         far: Tensor = self._far  # type: ignore[assignment]
         if marks is None:
-            return self._entries(far, positions, every)
+            return far[self._own, positions.unsqueeze(-1), every.unsqueeze(1)]
         known = far[self._own, positions.unsqueeze(-1), marks.unsqueeze(1)]
         unknown = known.new_full((*positions.shape, every.shape[1] - marks.shape[1]), -1.0)
         return torch.cat([unknown, known], -1)
-
-    def _entries(self, matrix: Tensor, positions: Tensor, every: Tensor) -> Tensor:
-        return matrix[self._own, positions.unsqueeze(-1), every.unsqueeze(1)]
-
-
-def _again(ordered: Tensor, column: Tensor) -> Tensor:
-    """Which of the rows that are placed come a second time, (models, placed)."""
-    again = torch.cat([torch.zeros_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] == ordered[:, :-1]], 1)
-    return torch.zeros_like(again).scatter(1, column, again)
-
-
-def _filling(kept: Tensor, placed: int) -> Tensor:
-    """Which pairs are with what fills up a batch, (n, placed)."""
-    filling = kept == 0
-    return filling.unsqueeze(-1) | torch.cat([filling, filling.new_zeros(placed - len(kept))])

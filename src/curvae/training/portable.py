@@ -31,8 +31,6 @@ __all__ = ["Part", "export_part", "onnx_bytes", "portable", "require_onnx", "tor
 
 Array = NDArray[np.float64]
 
-_ROWS = 3  # of the example that a graph is traced with; a size of 0 or 1 would be taken as fixed
-
 
 class _Scaled(nn.Module):
     """What both graphs have: the model with networks in float32, and how its features and covariates are scaled."""
@@ -52,12 +50,12 @@ class _Scaled(nn.Module):
         for name in ("shift", "scale", "context_shift", "context_scale"):
             self.register_buffer(name, torch.from_numpy(np.array(values[name])) if name in values else None)
 
-    def _told(self, context: Tensor | None, size: Tensor | None) -> dict[str, Any]:
-        """Parts of a batch that are there, as the networks take them."""
-        told = {} if size is None else {"size": size}
+    def _given(self, context: Tensor | None, size: Tensor | None) -> dict[str, Any]:
+        """Return the parts of a batch that are there, as the networks take them."""
+        given = {} if size is None else {"size": size}
         if context is None or self.context_shift is None or self.context_scale is None:
-            return told
-        return {"context": ((context - self.context_shift) / self.context_scale).float(), **told}
+            return given
+        return {"context": ((context - self.context_shift) / self.context_scale).float(), **given}
 
 
 class PortableEncoder(_Scaled):
@@ -76,12 +74,11 @@ class PortableEncoder(_Scaled):
     def forward(self, x: Tensor, context: Tensor | None = None, size: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if self.fills is not None:
             x = torch.where(x.isnan(), self.fills, x)
-        told = self._told(context, None if size is None else size.float())
-        batch = assemble({"x": ((x - self.shift) / self.scale).float(), **told}, self.missing)
+        given = self._given(context, None if size is None else size.float())
+        batch = assemble({"x": ((x - self.shift) / self.scale).float(), **given}, self.missing)
         model: Any = self.model
-        space = model.space
-        S = space.centres(model.posterior.head(model._features(batch)))
-        parts = zip(self.charts, space.split(S), strict=True)
+        S = model.space.centres(model.posterior.head(model._features(batch)))
+        parts = zip(self.charts, model.space.split(S), strict=True)
         return S, torch.cat([chart.coordinates(part) for chart, part in parts], -1)
 
 
@@ -97,7 +94,7 @@ class PortableDecoder(_Scaled):
 
     def forward(self, space: Tensor, context: Tensor | None = None, size: Tensor | None = None) -> Tensor:
         model: Any = self.model
-        batch = Batch(space, **self._told(context, size))
+        batch = Batch(space, **self._given(context, size))
         mean = model.likelihood.mean(model.decode(space, batch.context), batch).double()
         original = mean * self.scale + self.shift
         return original if self.constant is None else torch.where(self.constant, self.shift, original)
@@ -136,14 +133,13 @@ def portable(
     context = np.array(covariates or [(0.0, 1.0)] * layout.covariates).reshape(-1, 2)
 
     def inputs(name: str, width: int, network: nn.Module) -> dict[str, int | None]:
-        told = {"context": layout.covariates} if isinstance(network, Conditioned) else {}
-        return {name: width, **told, **({"size": None} if layout.size else {})}
+        context = {"context": layout.covariates} if isinstance(network, Conditioned) else {}
+        return {name: width, **context, **({"size": None} if layout.size else {})}
 
-    encoder = PortableEncoder(fitted, context, fills)
-    decoder = PortableDecoder(fitted, context)
+    shown, places = inputs("x", layout.features, model.encoder), inputs("space", model.space.width, model.decoder)
     return (
-        Part("encoder", encoder, inputs("x", layout.features, model.encoder), ("space", "ball")),
-        Part("decoder", decoder, inputs("space", model.space.width, model.decoder), ("mean",)),
+        Part("encoder", PortableEncoder(fitted, context, fills), shown, ("space", "ball")),
+        Part("decoder", PortableDecoder(fitted, context), places, ("mean",)),
     )
 
 
@@ -152,7 +148,8 @@ def export_part(part: Part) -> ExportedProgram:
     from torch.export import Dim, export
 
     rows = Dim("rows")
-    shapes = {name: (_ROWS,) if width is None else (_ROWS, width) for name, width in part.inputs.items()}
+    # Three rows: a size of 0 or 1 would be taken as fixed.
+    shapes = {name: (3,) if width is None else (3, width) for name, width in part.inputs.items()}
     example = {name: torch.ones(shape, dtype=torch.float64) for name, shape in shapes.items()}
     with torch.no_grad(), _silent():
         return export(part.module, (), example, dynamic_shapes={name: {0: rows} for name in example})

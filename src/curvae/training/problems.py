@@ -16,7 +16,7 @@ from ..maps.embedding import Embedding
 from .config import Settings, choose_device
 from .engine import Engine, Fall
 from .fitted import FittedModel, Record
-from .row_sources import ALONE, Crew
+from .row_sources import SINGLE, ProcessGroup
 
 __all__ = ["Judged", "Listener", "ModelInTraining", "Problem", "Task", "Warn", "require_one_each"]
 
@@ -126,7 +126,7 @@ class Problem(ABC, Generic[TaskT, FittedT]):
         sources: the distinct data of all tasks.
         asked: the device, or "auto".
         dtype: of the networks.
-        crew: processes that train a model together.
+        group: processes that train a model together.
 
     Attributes:
         remedy: what to do about a model that is too large for the device.
@@ -135,7 +135,7 @@ class Problem(ABC, Generic[TaskT, FittedT]):
     sources: Sequence[Any]
     asked: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
-    crew: Crew = field(default=ALONE, kw_only=True)
+    group: ProcessGroup = field(default=SINGLE, kw_only=True)
 
     remedy: ClassVar[str]
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -30,35 +30,40 @@ from .config import Config, few_threads
 from .fitted import FittedModel
 from .problems import Listener, Problem
 from .problems import Task as AnyTask
-from .row_sources import SHARDS, Crew, Share
+from .row_sources import SHARDS, BatchShard, ProcessGroup
 from .stacks import Checkpoint, train_stack
 
-__all__ = ["Launched", "assist", "follows", "launched", "process_count", "require_shareable", "train_together"]
+__all__ = [
+    "Launched",
+    "is_worker",
+    "launched",
+    "process_count",
+    "require_shareable",
+    "run_worker",
+    "train_distributed",
+]
 
 distributed: Any = torch.distributed
 Task = TypeVar("Task", bound=AnyTask)
 Result = TypeVar("Result", bound=FittedModel)
 
-_INTERFACE = "GLOO_SOCKET_IFNAME"  # names the one through which processes talk
-_LOOK_EVERY = 0.02  # seconds between two looks at whether the others are there
-_WAIT = timedelta(days=7)  # for the first process, which may read data for long
-_ANSWER = timedelta(minutes=30)  # for one that is alive and does not answer
-_END = 10.0  # seconds that a process may take to end
+_POLL = 0.02  # seconds between two looks at whether the others are there
+_TIMEOUT = timedelta(minutes=30)  # of a process that is alive and does not answer
 
 
 class _LostError(Exception):
-    """The first process of a training is not there any more: nobody is left to be told."""
+    """The first process of a training has ended: nobody is left to report to."""
 
 
 class Launched(NamedTuple):
-    """Place of this process among those that `torchrun` started."""
+    """Rank of this process among those that `torchrun` started, and their number."""
 
     rank: int
     size: int
 
 
 def launched() -> Launched | None:
-    """Whether `torchrun`, or something like it, has started this process together with others."""
+    """Return the rank and the number of processes where `torchrun`, or something like it, started them; else None."""
     names = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
     if not all(name in os.environ for name in names) or int(os.environ["WORLD_SIZE"]) == 1:
         return None
@@ -66,7 +71,7 @@ def launched() -> Launched | None:
 
 
 def process_count(asked: int | None) -> int:
-    """How many processes train a model: as many as are asked for, or as `torchrun` has started."""
+    """Return how many processes train a model: as many as are asked for, or as `torchrun` has started."""
     started = launched()
     if started is None:
         return 1 if asked is None else asked
@@ -75,7 +80,7 @@ def process_count(asked: int | None) -> int:
     return started.size
 
 
-def follows(count: int) -> bool:
+def is_worker(count: int) -> bool:
     """Whether another process leads the training: this one and as many in all were started by `torchrun`."""
     started = launched()
     return count > 1 and process_count(count) > 1 and started is not None and started.rank > 0
@@ -106,7 +111,7 @@ def require_shareable(count: int, config: Config, device: torch.device | str = "
 # --- the first process ------------------------------------------------------------------------------------------------
 
 
-def train_together(
+def train_distributed(
     count: int,
     problem: Problem[Task, Result],
     tasks: Sequence[Task],
@@ -115,124 +120,108 @@ def train_together(
     resume: bool,
 ) -> list[Result]:
     """Train a model in so many processes, of which this is the first; arguments as of `train_stack`."""
-    with _led(count, problem.device) as crew:
-        sent = problem, tasks, _checkpoint(folder, resume, tasks)
-        _broadcast(crew, sent)
-        own = replace(problem, crew=crew, asked=_device(problem.device))
-        found = train_stack(own, tasks, listener, folder=folder, resume=resume)
-        crew.sum(torch.zeros(1, device=own.device))  # all have ended
-    return found
-
-
-def _checkpoint(folder: Path | None, resume: bool, tasks: Sequence[AnyTask]) -> bytes | None:
-    """The file that the training goes on from."""
-    if folder is None or not resume:
-        return None
-    path = Checkpoint(folder, resume, [task.place for task in tasks]).path
-    return path.read_bytes() if path.exists() else None
+    checkpoint = None
+    if folder is not None and resume:
+        path = Checkpoint(folder, resume, [task.place for task in tasks]).path
+        checkpoint = path.read_bytes() if path.exists() else None
+    with _launch(count, problem.device) as group:
+        _broadcast(group, (problem, tasks, checkpoint))
+        return _train(group, problem, tasks, listener, folder, resume)
 
 
 @contextmanager
-def _led(count: int, device: torch.device) -> Iterator[Crew]:
-    """The processes, seen from the first; those that were started here end with the context."""
+def _launch(count: int, device: torch.device) -> Iterator[ProcessGroup]:
+    """Start the other processes, unless `torchrun` has; those that were started here end with the context."""
     if distributed.is_initialized():
         raise CurvaeError("this process is part of a process group of torch.distributed already; end that before")
     workers: list[Any] = []
     threads = torch.get_num_threads()
     if launched() is None:
         threads = max(1, threads // count)
-        store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=_ANSWER)
+        store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=_TIMEOUT)
         context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
         context.set_forkserver_preload(["__main__", __name__])  # so that what is slow to import is imported once
         for rank in range(1, count):
-            told = store.port, rank, count, threads
-            workers.append(context.Process(target=_worker, args=told, daemon=True, name=f"curvae {rank}"))
+            given = store.port, rank, count, threads
+            workers.append(context.Process(target=_worker, args=given, daemon=True, name=f"curvae {rank}"))
             workers[-1].start()
     else:
-        store = _rendezvous()
-    lost = partial(_loss, store, workers)
+        store = _torchrun_store()
+    lost = partial(_explain_loss, store, workers)
     try:
         while not store.check([f"joined {rank}" for rank in range(1, count)]):
-            if _ended(workers):
+            if any(worker.exitcode for worker in workers):
                 raise lost()
-            time.sleep(_LOOK_EVERY)
-        store.set("begun", device.type)
-        _watched(partial(_join, store, Share(0, count), device), lambda: bool(_ended(workers)), lost)
+            time.sleep(_POLL)
+        store.set("device", device.type)
+        _join_unless_lost(store, BatchShard(0, count), device, workers)
+        if not distributed.is_initialized():
+            raise lost()
         with few_threads(threads):
-            yield Crew(Share(0, count), lost)
+            yield ProcessGroup(BatchShard(0, count), lost)
         for worker in workers:
-            worker.join(_END)
+            worker.join(10.0)
     finally:
-        _leave()
+        with suppress(RuntimeError, AssertionError, ValueError):  # there may be no group yet
+            distributed.destroy_process_group()
         for worker in workers:
             worker.kill()
             worker.join()
 
 
-def _ended(workers: Sequence[Any]) -> list[int]:
-    """Processes that are not there any more, by their rank: those first that did not end by themselves."""
-    found = [(worker.exitcode, rank) for rank, worker in enumerate(workers, 1) if worker.exitcode not in (None, 0)]
-    return [rank for _, rank in sorted(found)]
+def _join_unless_lost(store: Any, share: BatchShard, device: torch.device, workers: Sequence[Any]) -> None:
+    """Join the process group, or give up where another process has ended before it has joined."""
+
+    def join() -> None:
+        with suppress(RuntimeError):  # there is no group then
+            _join(store, share, device)
+
+    joining = threading.Thread(target=join, daemon=True)
+    joining.start()
+    while joining.is_alive() and not any(worker.exitcode for worker in workers):
+        joining.join(_POLL)
 
 
-def _loss(store: Any, workers: Sequence[Any]) -> CurvaeError:
-    """Why the processes do not go on."""
+def _explain_loss(store: Any, workers: Sequence[Any]) -> CurvaeError:
+    """Make the error about a process that has ended: its own, or how it ended."""
     until = time.monotonic() + 1.0
-    while workers and not _ended(workers) and time.monotonic() < until:
-        time.sleep(_LOOK_EVERY)
+    while workers and not any(worker.exitcode for worker in workers) and time.monotonic() < until:
+        time.sleep(_POLL)
     with suppress(RuntimeError):
         if store.check(["failed"]):
             return CurvaeError(store.get("failed").decode())
-    total, ended = len(workers) + 1, _ended(workers)
-    if not ended:
+    # One that was ended by a signal, a negative code, comes before those that ended because of it.
+    code, rank = min(
+        ((worker.exitcode, rank) for rank, worker in enumerate(workers, 2) if worker.exitcode), default=(0, 0)
+    )
+    if not code:
         return CurvaeError("a process of the training was lost; go on with resume=True")
-    code = workers[ended[0] - 1].exitcode
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return CurvaeError(f"process {ended[0] + 1} of {total} {how}; go on with resume=True")
-
-
-def _watched(work: Callable[[], None], ended: Callable[[], bool], lost: Callable[[], Exception]) -> None:
-    """Do what waits for others, unless one of them is not there any more."""
-    failed: list[Exception] = []
-
-    def do() -> None:
-        try:
-            work()
-        except Exception as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=do, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(_LOOK_EVERY)
-        if ended():
-            raise lost()
-    if failed:
-        raise lost() from failed[0]
+    return CurvaeError(f"process {rank} of {len(workers) + 1} {how}; go on with resume=True")
 
 
 # --- the others -------------------------------------------------------------------------------------------------------
 
 
-def assist() -> Any:
+def run_worker() -> Any:
     """Train with the first process, as one of the others that `torchrun` started; returns the same model."""
     started = launched()
     assert started is not None
     try:
-        (found,) = _follow(_rendezvous(), Share(*started))
-        return found
+        (fitted,) = _follow(_torchrun_store(), BatchShard(*started))
+        return fitted
     except _LostError:
         sys.exit(1)
 
 
 def _worker(port: int, rank: int, count: int, threads: int) -> None:
-    """What a process does that was started here."""
+    """Train with the first process, which started this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the first process receives too, and ends this one
     threading.Thread(target=_end_with_first, daemon=True).start()
     torch.set_num_threads(threads)
     os.environ["LOCAL_RANK"] = str(rank)
     try:
-        _follow(distributed.TCPStore("127.0.0.1", port, is_master=False, timeout=_ANSWER), Share(rank, count))
+        _follow(distributed.TCPStore("127.0.0.1", port, is_master=False, timeout=_TIMEOUT), BatchShard(rank, count))
     except (CurvaeError, _LostError):
         sys.exit(1)
 
@@ -244,93 +233,83 @@ def _end_with_first() -> None:
         os._exit(1)
 
 
-def _follow(store: Any, share: Share) -> list[Any]:
-    with _unless_lost():
-        store.set(f"joined {share.rank}", "")
-        while not store.check(["begun"]):
-            time.sleep(_LOOK_EVERY)
-    crew = Crew(share, _LostError)
+def _follow(store: Any, share: BatchShard) -> list[Any]:
+    group = ProcessGroup(share, _LostError)
     try:
-        with _unless_lost():
-            _join(store, share, torch.device(store.get("begun").decode()))
-        problem, tasks, checkpoint = _broadcast(crew, None)
+        try:
+            store.set(f"joined {share.rank}", "")
+            while not store.check(["device"]):  # the first process may read data for long
+                time.sleep(_POLL)
+            _join(store, share, torch.device(store.get("device").decode()))
+        except RuntimeError as error:
+            raise _LostError from error
+        problem, tasks, checkpoint = _broadcast(group, None)
         with tempfile.TemporaryDirectory(prefix="curvae-") as made:
             folder = Path(made)
             if checkpoint is not None:
                 path = Checkpoint(folder, True, [task.place for task in tasks]).path
                 path.parent.mkdir()
                 path.write_bytes(checkpoint)
-            own = replace(problem, crew=crew, asked=_device(problem.device))
-            found = train_stack(own, tasks, Listener(), folder=folder, resume=True)
-        crew.sum(torch.zeros(1, device=own.device))
+            return _train(group, problem, tasks, Listener(), folder, True)
     except CurvaeError as error:
         with suppress(RuntimeError):
             store.set("failed", str(error))
         raise
     finally:
-        _leave()
-    return found
-
-
-@contextmanager
-def _unless_lost() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        raise _LostError from error
+        with suppress(RuntimeError, AssertionError, ValueError):  # there may be no group yet
+            distributed.destroy_process_group()
 
 
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
-def _rendezvous() -> Any:
-    """Where processes that `torchrun` started find each other."""
-    store, _, _ = next(distributed.rendezvous("env://", timeout=_WAIT))
+def _torchrun_store() -> Any:
+    """Return the store in which processes that `torchrun` started find each other."""
+    store, _, _ = next(distributed.rendezvous("env://", timeout=timedelta(days=7)))
     return distributed.PrefixStore("curvae", store)
 
 
-def _device(device: torch.device) -> str:
-    """Of this process: each has a GPU of its own."""
-    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device.type == "cuda" else "cpu"
-
-
-def _join(store: Any, share: Share, device: torch.device) -> None:
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    with _loopback():
+def _join(store: Any, share: BatchShard, device: torch.device) -> None:
+    """Join the process group; processes of one machine talk within it, whatever its name leads to."""
+    interface = "GLOO_SOCKET_IFNAME"
+    names = [name for _, name in socket.if_nameindex() if name.startswith("lo")] if os.name == "posix" else []
+    local = launched() is None and bool(names) and interface not in os.environ
+    if local:
+        os.environ[interface] = names[0]
+    try:
         distributed.init_process_group(
-            backend,
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             store=distributed.PrefixStore("group", store),
             rank=share.rank,
             world_size=share.size,
-            timeout=_ANSWER,
+            timeout=_TIMEOUT,
         )
-
-
-@contextmanager
-def _loopback() -> Iterator[None]:
-    """Let processes of one machine talk within it, whatever its name leads to."""
-    names = [name for _, name in socket.if_nameindex() if name.startswith("lo")] if os.name == "posix" else []
-    if launched() is not None or not names or _INTERFACE in os.environ:
-        yield
-        return
-    os.environ[_INTERFACE] = names[0]
-    try:
-        yield
     finally:
-        del os.environ[_INTERFACE]
+        if local:
+            del os.environ[interface]
 
 
-def _broadcast(crew: Crew, sent: Any) -> Any:
-    """What the first process sends to all."""
+def _broadcast(group: ProcessGroup, sent: Any) -> Any:
+    """Return what the first process sends to all."""
     box = [sent]
     try:
         distributed.broadcast_object_list(box, src=0, device=torch.device("cpu"))
     except RuntimeError as error:
-        raise crew.lost() from error
+        raise group.lost() from error
     return box[0]
 
 
-def _leave() -> None:
-    with suppress(RuntimeError, AssertionError, ValueError):
-        if distributed.is_initialized():
-            distributed.destroy_process_group()
+def _train(
+    group: ProcessGroup,
+    problem: Problem[Task, Result],
+    tasks: Sequence[Task],
+    listener: Listener,
+    folder: Path | None,
+    resume: bool,
+) -> list[Result]:
+    """Train on this process's share of every batch, on CUDA with a GPU of its own, and wait until all have ended."""
+    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if problem.device.type == "cuda" else "cpu"
+    own = replace(problem, group=group, asked=device)
+    fitted = train_stack(own, tasks, listener, folder=folder, resume=resume)
+    group.sum(torch.zeros(1, device=own.device))
+    return fitted

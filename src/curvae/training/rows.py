@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from ..data import Arrays, Dataset
 from ..data.dataset import Scaling
+from ..data.disk import in_memory, text_codes
 from ..errors import CurvaeError
 from ..models import Batch, Layout
 from ..models.likelihoods.base import Matrix
 
 __all__ = [
+    "HELD_OUT",
     "Data",
-    "HeldOut",
     "Rows",
     "Split",
     "assemble",
-    "hold_out",
-    "hold_out_groups",
     "judged_rows",
     "layout_of",
     "random_split",
@@ -51,7 +49,19 @@ def assemble(parts: dict[str, Any], missing: bool) -> Batch:
 
 
 class Rows:
-    """Rows of data in memory, ready for batches; with `whole`, a sparse matrix is spread out."""
+    """Rows of data, ready for batches; those that are sparse or on disk are made dense batch by batch.
+
+    Arguments:
+        data: the rows, in original units.
+        scaling: of the columns.
+        device: where batches are.
+        dtype: of batches.
+        whole: whether all rows are held as dense ones.
+
+    Attributes:
+        parts: what is held on the device, by name.
+        on_disk: whether rows are read when a batch is made.
+    """
 
     def __init__(
         self,
@@ -61,37 +71,42 @@ class Rows:
         dtype: torch.dtype = torch.float32,
         whole: bool = False,
     ) -> None:
-        arrays = Arrays.of(data)
-        x = arrays.x
-        self.shape, self.layout = x.shape, layout_of(arrays)
-        self.device, self._dtype = torch.empty(0, device=device).device, dtype  # "cuda" as the "cuda:0" that it is
-        self._scaling = scaling
-        self.sparse = sparse.issparse(x) and not whole
-        self._x = sparse.csr_array(x) if sparse.issparse(x) else None
-        others = {name: part for name, part in arrays.per_row.items() if name != "x"}
-        self.parts = {name: torch.tensor(part, device=self.device, dtype=dtype) for name, part in others.items()}
-        """what is resident on the device, by name; all but sparse x"""
-        if not self.sparse:
-            self.parts = {"x": self._scaled(x if self._x is None else self._x), **self.parts}
+        self.arrays = arrays = Arrays.of(data)
+        self.shape, self.layout = arrays.x.shape, layout_of(arrays)
+        self.device, self.dtype = torch.empty(0, device=device).device, dtype  # "cuda" as the "cuda:0" that it is
+        self._scaling, self.on_disk = scaling, arrays.on_disk and not whole
+        per_row = {name: csr_array(part) if issparse(part) else part for name, part in arrays.per_row.items()}
+        self._lazy = {} if whole else {name: part for name, part in per_row.items() if not isinstance(part, np.ndarray)}
+        self.parts = {name: self._convert(name, part) for name, part in per_row.items() if name not in self._lazy}
 
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    def _scaled(self, x: Matrix) -> Tensor:
-        scaled = torch.empty(x.shape, dtype=self._dtype)
+    @property
+    def resident(self) -> bool:
+        """Whether all rows are held on the device as the models see them."""
+        return not self._lazy
+
+    def _convert(self, name: str, values: Any) -> Tensor:
+        """Convert numbers to a tensor, those of x scaled."""
+        if name != "x":
+            return torch.tensor(in_memory(values), device=self.device, dtype=self.dtype)
+        scaled = torch.empty(values.shape, dtype=self.dtype)
         # A block at a time: the arithmetic is float64, the result need not be.
-        for start in range(0, x.shape[0], _BLOCK):
-            part = x[start : start + _BLOCK]
-            part = part.toarray() if sparse.issparse(part) else part
+        for start in range(0, values.shape[0], _BLOCK):
+            part = values[start : start + _BLOCK]
+            part = part if isinstance(part, np.ndarray) else part.toarray()
             scaled[start : start + _BLOCK] = torch.from_numpy(self._scaling.apply(part))
         return scaled.to(self.device)
 
+    def read(self, index: Tensor) -> dict[str, Tensor]:
+        """Return the parts of rows by index; missing values are NaN."""
+        read = {name: self._convert(name, part[index.cpu().numpy()]) for name, part in self._lazy.items()}
+        return read | {name: part[index] for name, part in self.parts.items()}
+
     def batch(self, index: Tensor) -> Batch:
-        """Rows by index."""
-        parts = {name: part[index] for name, part in self.parts.items()}
-        if self.sparse and self._x is not None:
-            parts = {"x": self._scaled(self._x[index.cpu().numpy()]), **parts}
-        return assemble(parts, self.layout.missing)
+        """Make a batch of rows by index."""
+        return assemble(self.read(index), self.layout.missing)
 
 
 # Which rows are for what.
@@ -110,6 +125,10 @@ def judged_rows(names: NDArray[np.str_]) -> NDArray[np.bool_]:
     return tested if tested.any() else names == "validation"
 
 
+HELD_OUT = 10_000
+"""rows that are held out of a training for validation, and for the report, at most"""
+
+
 @dataclass(frozen=True)
 class Split:
     """Which rows are for training, for validation, and for neither."""
@@ -123,100 +142,62 @@ class Split:
         """Rows for training and for validation."""
         return len(self.train), len(self.validation)
 
-    def names(self, rows: int) -> NDArray[np.str_]:
-        """ "train", "validation" or "test" for each row."""
+    def names(self, rows: int, start: int = 0) -> NDArray[np.str_]:
+        """Return "train", "validation" or "test" for each of so many rows, by default from the first one on."""
         names = np.full(rows, "train", dtype="<U10")
-        names[self.validation] = "validation"
-        names[self.test] = "test"
+        for name in ("validation", "test"):
+            part = getattr(self, name)
+            names[part[(part >= start) & (part < start + rows)] - start] = name
         return names
+
+    def sample(self, most: int, seed: int) -> NDArray[np.int64]:
+        """Choose at most so many rows of every part at random; return all of them in ascending order."""
+        random = np.random.default_rng([seed, 11])
+        parts = (self.train, self.validation, self.test)
+        chosen = [p if len(p) <= most else random.choice(p, most, replace=False, shuffle=False) for p in parts]
+        return np.sort(np.concatenate(chosen))
+
+    def within(self, rows: NDArray[np.int64]) -> Split:
+        """Return the positions of each part among some rows, which are in ascending order."""
+        parts = (np.flatnonzero(np.isin(rows, part)) for part in (self.train, self.validation, self.test))
+        return Split(*parts)
 
 
 def random_split(
-    rows: int, validation: float, test: float = 0.0, seed: int = 0, groups: NDArray[Any] | None = None
+    rows: int,
+    validation: float,
+    test: float = 0.0,
+    seed: int = 0,
+    groups: Any = None,
+    most: int | None = None,
 ) -> Split:
-    """A random split; rows of one group stay together."""
-    keys = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
-    order, ends = _shuffled(np.bincount(keys), (validation, validation + test), seed)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    held, tested = place[keys] < ends[0], place[keys] < ends[1]
-    split = Split(np.flatnonzero(~tested), np.flatnonzero(held), np.flatnonzero(tested & ~held))
+    """Split rows at random; rows of one group stay together.
+
+    Arguments:
+        rows: how many there are.
+        validation, test: shares of them; met as nearly as whole groups allow.
+        seed: the split depends on it.
+        groups: group of each row, or None.
+        most: rows for validation, and for test, at most, but for the last group.
+    """
+    bound = 1.0 if most is None else most / max(1, rows)
+    validation, test = min(validation, bound), min(test, bound)
+    keys = None if groups is None else text_codes(groups)
+    sizes = None if keys is None else np.bincount(keys)
+    order = np.random.default_rng([seed, 7]).permutation(rows if sizes is None else len(sizes))
+    wanted = (round(rows * share) for share in (validation, validation + test))
+    if sizes is None:
+        ends = list(wanted)
+    else:
+        sums = np.concatenate([[0], np.cumsum(sizes[order])])
+        ends = [int(np.abs(sums - count).argmin()) for count in wanted]
+    part = np.zeros(len(order), np.int8)
+    part[order[ends[0] : ends[1]]] = 2
+    part[order[: ends[0]]] = 1
+    units = len(order)
+    del order
+    part = part if keys is None else part[keys]
+    split = Split(*(np.flatnonzero(part == number) for number in range(3)))
     if len(split.train) == 0:
-        raise CurvaeError(
-            f"no rows are left for training: {rows} rows in {len(order)} groups; hold out a smaller share"
-        )
+        raise CurvaeError(f"no rows are left for training: {rows} rows in {units} groups; hold out a smaller share")
     return split
-
-
-def _shuffled(counts: NDArray[np.int64], shares: Sequence[float], seed: int) -> tuple[NDArray[np.int64], list[int]]:
-    """A random order of groups, and how many of its first groups have about these shares of all rows.
-
-    Arguments:
-        counts: rows of each group.
-        shares: of the rows; met as nearly as whole groups allow.
-        seed: on which the order depends.
-    """
-    order = np.random.default_rng([seed, 7]).permutation(len(counts))
-    sums = np.cumsum([0, *counts[order]])
-    return order, [int(np.abs(sums - round(int(sums[-1]) * share)).argmin()) for share in shares]
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Which of the rows of a stream are held out for validation and test, in ascending order; all others are trained
-    on."""
-
-    rows: int
-    validation: NDArray[np.int64]
-    test: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Rows for training and for validation."""
-        return self.rows - len(self.validation) - len(self.test), len(self.validation)
-
-    @property
-    def all(self) -> NDArray[np.int64]:
-        """All rows that are not trained on, in ascending order."""
-        return np.union1d(self.validation, self.test)
-
-    def names(self, rows: NDArray[np.int64]) -> NDArray[np.str_]:
-        """ "train", "validation" or "test" for each of some rows, given by number."""
-        held = [np.isin(rows, part) for part in (self.validation, self.test)]
-        return np.select(held, ["validation", "test"], "train")
-
-
-def hold_out(rows: int, share: float, most: int, seed: int = 0) -> HeldOut:
-    """Hold out a random share of the rows of a stream, at most so many, in memory that does not grow with the rows."""
-    count = min(round(rows * share), most, rows - 1)
-    chosen = np.random.default_rng([seed, 7]).choice(rows, count, replace=False, shuffle=False)
-    return HeldOut(rows, np.sort(chosen).astype(np.int64))
-
-
-def hold_out_groups(groups: Mapping[str, int], share: float, most: int, seed: int = 0) -> list[str]:
-    """Choose groups to hold out whose rows are about a share of all and at most so many; the same as of `random_split`
-    where those are no more.
-
-    Arguments:
-        groups: rows of each group.
-        share: of the rows.
-        most: rows that may be held out.
-        seed: on which the choice depends.
-    """
-    names = sorted(groups)
-    counts = np.array([groups[name] for name in names])
-    order, (end,) = _shuffled(counts, (share,), seed)
-    if counts[order[:end]].sum() <= most and end < len(names):
-        return [names[place] for place in order[:end]]
-    chosen: list[str] = []
-    rows = 0
-    for place, count in zip(order.tolist(), counts[order].tolist(), strict=True):
-        if rows + count <= most and len(chosen) + 1 < len(names):
-            chosen.append(names[place])
-            rows += count
-    if not chosen:
-        raise CurvaeError(
-            f"no group is small enough to be held out: {most:,} rows may be, and the smallest group has "
-            f"{int(counts.min()):,}; raise memory=…, or set validation=0"
-        )
-    return chosen

@@ -14,22 +14,24 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Arrays, memory
-from ..data.dataset import Scaling, column_means, hash_rows
+from ..data.dataset import Scaling, hash_rows
+from ..data.disk import in_memory
+from ..data.statistics import column_statistics
 from ..errors import CurvaeError
 from ..maps.statistics import Principal, principal_axes
 from ..models import LIKELIHOODS, VAE, Layout
 from ..models.likelihoods import choose_likelihood
+from ..models.likelihoods.base import row_blocks
 from ..settings import resolve_defaults
 from .build import Effects, build
-from .captured import Captured, SharedEngine
 from .config import Config
 from .engine import BatchEngine
 from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
 from .neighbourhoods import Neighbourhood, Neighbourhoods, neighbourhood
 from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
-from .row_sources import Pool
-from .rows import Data, Rows, Split, layout_of, random_split
+from .row_sources import ModelRows, RowPool
+from .rows import HELD_OUT, Data, Rows, Split, layout_of, random_split
 
 __all__ = [
     "SAMPLES",
@@ -41,8 +43,7 @@ __all__ = [
     "require_batch_memory",
     "scaling_digest",
     "scaling_for",
-    "unexplained",
-    "watched_rows",
+    "validation_rows",
 ]
 
 SAMPLES = 500
@@ -56,17 +57,25 @@ _EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing 
 
 @dataclass(frozen=True, eq=False)
 class RowsTask(Task):
-    """A model of rows to be trained; `reason` says why this likelihood."""
+    """A model of rows to be trained.
+
+    Arguments:
+        config, split, scaling, layout: of the model.
+        reason: why this likelihood.
+        alone: whether it is trained by itself, and not with others in a stack: each would read rows from disk.
+    """
 
     config: Config
     split: Split
     scaling: Scaling
     layout: Layout
     reason: str = "as asked"
+    alone: bool = False
 
     @property
     def architecture(self) -> Any:
-        return self.config.architecture, self.layout, (len(self.split.train), len(self.split.validation))
+        sizes = len(self.split.train), len(self.split.validation)
+        return self.config.architecture, self.layout, sizes, self.place if self.alone else None
 
 
 def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
@@ -78,7 +87,8 @@ def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
         if not family.uses_size:
             able = " or ".join(f'"{other}"' for other, known in LIKELIHOODS.items() if known.uses_size)
             raise CurvaeError(f"an exposure needs likelihood={able}, not {name}; ask for it, or leave out exposure=…")
-        if size.shape != (len(arrays),) or not bool((np.isfinite(size) & (size > 0)).all()):
+        positive = (bool((np.isfinite(block) & (block > 0)).all()) for block in row_blocks(size))
+        if size.shape != (len(arrays),) or not all(positive):
             raise CurvaeError("exposure must be a positive, finite number for every row; correct it")
     return name, family.layout(arrays.x, layout), reason
 
@@ -110,16 +120,11 @@ def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> S
         return Scaling.identity(data.features)
     seen = data.take(np.setdiff1d(np.arange(len(data)), split.test) if len(split.test) else slice(None))
     scaling = Scaling.standard(seen.x)
-    if seen.context is None:
-        return scaling.only(features)
-    return unexplained(scaling, Effects.of(seen.x, seen.context).variance(seen.context)).only(features)
-
-
-def unexplained(scaling: Scaling, variance: NDArray[np.float64]) -> Scaling:
-    """A scaling to the variance that covariates leave, which make this one of each column."""
-    left = 1 - variance / scaling.scale**2
-    left = np.where(left > _EXPLAINED, left, 1.0)
-    return replace(scaling, scale=scaling.scale * np.sqrt(left))
+    if seen.context is not None:
+        left = 1 - Effects.of(seen.x, seen.context).variance / scaling.scale**2
+        left = np.where(left > _EXPLAINED, left, 1.0)
+        scaling = replace(scaling, scale=scaling.scale * np.sqrt(left))
+    return scaling.only(features)
 
 
 def plan_rows(
@@ -160,7 +165,11 @@ def plan_rows(
         arrays = sources[source]
         rows = len(arrays)
         share, seed = config.validation, config.seed
-        split = once(partial(random_split, rows, share, seed=seed), rows, share, seed) if splits is None else splits[i]
+        split = (
+            once(partial(random_split, rows, share, seed=seed, most=HELD_OUT), rows, share, seed)
+            if splits is None
+            else splits[i]
+        )
         likelihood, layout, reason = once(
             partial(chosen_likelihood, arrays, config.likelihood), source, config.likelihood
         )
@@ -179,15 +188,21 @@ def plan_rows(
             else scalings[i]
         )
         name = Task.label(i, len(configs), config)
-        tasks.append(RowsTask(i, name, config, source, split, scaling, layout, reason))
+        tasks.append(RowsTask(i, name, config, source, split, scaling, layout, reason, arrays.on_disk))
     return RowsProblem(sources, **problem), tasks
 
 
 @dataclass(frozen=True)
 class RowsProblem(Problem[RowsTask, Fitted]):
-    """Models of rows; `sources` are `Arrays`, and models are judged with so many importance samples a row."""
+    """Models of rows; `sources` are `Arrays`.
+
+    Arguments:
+        samples: importance samples a row with which models are judged.
+        shown: numbers of the rows that are placed on the maps of a comparison; None for all.
+    """
 
     samples: int = SAMPLES
+    shown: NDArray[np.int64] | None = None
 
     remedy = "lower hidden or batch_size"
 
@@ -204,9 +219,12 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         # checkpoints of before columns of several kinds were told apart.
         if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
             blocks = ()
-        found = hashlib.sha256(json.dumps([arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]).encode())
+        described = [arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]
+        if arrays.on_disk:  # the memory decides on the order of the rows
+            described.append(arrays.x.memory)
+        found = hashlib.sha256(json.dumps(described).encode())
         for part in arrays.per_row.values():
-            hash_rows(part.reshape(len(arrays), -1), found)
+            hash_rows(part, found)
         return found.hexdigest()
 
     def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
@@ -230,9 +248,11 @@ class RowsProblem(Problem[RowsTask, Fitted]):
     def _start(self, task: RowsTask) -> tuple[NDArray[np.float64], Effects | None]:
         """Column means and effects of the covariates, from which a model starts; of counts, for a unit of exposure."""
         arrays = self.sources[task.source].take(task.split.train)
-        unit = np.ones(1) if arrays.size is None else arrays.size.mean(keepdims=True)
+        unit = np.ones(1)
+        if arrays.size is not None:
+            unit[0] = sum(float(block.sum()) for block in row_blocks(arrays.size)) / len(arrays)
         effects = None if arrays.context is None else Effects.of(arrays.x, arrays.context).scaled(unit)
-        return column_means(arrays.x) / unit, effects
+        return column_statistics(arrays.x).mean / unit, effects
 
     def _axes(self, task: RowsTask) -> Principal | None:
         """The first principal components of what the encoder is shown, scaled so that the first has variance 1, and
@@ -246,7 +266,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         likelihood = LIKELIHOODS[task.config.likelihood].make(task.layout)
         x = likelihood.inputs(rows.batch(torch.arange(len(rows)))).flatten(1).double().numpy()
         if arrays.context is not None:
-            moved = Effects.of(x, arrays.context).directions
+            moved = Effects.of(x, in_memory(arrays.context)).directions
             x = x - x @ moved.T @ moved
         found = principal_axes(x, task.config.dim)
         spread = found.place(x)[:, 0].std()
@@ -254,20 +274,28 @@ class RowsProblem(Problem[RowsTask, Fitted]):
 
     def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
         configs, cuda = [task.config for task in tasks], self.device.type == "cuda"
-        pool = Pool.of(
+        pool = RowPool.of(
             [(self.sources[task.source], task.scaling) for task in tasks], self.device, self.dtype, whole=True
         )
         own = self._neighbourhoods(tasks, models, pool)
-        share = self.crew.share
+        share = self.group.share
         train = pool.part(torch.from_numpy(np.stack([task.split.train for task in tasks])), own, share)
-        validation = pool.part(torch.from_numpy(np.stack([watched_rows(task) for task in tasks])), None, share)
-        if not share.whole:
-            return SharedEngine(models, configs, train, validation, self.crew)
+        validation = self._validation(tasks, pool)
         steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
-        captured = cuda and (steps >= _CAPTURE or pool.device.type == "cpu")
-        return (Captured if captured else BatchEngine)(models, configs, train, validation)
+        captured = cuda and share.whole and (steps >= _CAPTURE or pool.device.type == "cpu")
+        return BatchEngine(models, configs, train, validation, group=self.group, captured=captured)
 
-    def _neighbourhoods(self, tasks: Sequence[RowsTask], models: Sequence[VAE], pool: Pool) -> Neighbourhoods | None:
+    def _validation(self, tasks: Sequence[RowsTask], pool: RowPool) -> ModelRows:
+        """Make the source of the rows that are looked at after every epoch; those on disk are read once."""
+        index = np.stack([validation_rows(task) for task in tasks])
+        if not tasks[0].alone:
+            return pool.part(torch.from_numpy(index), None, self.group.share)
+        (task,) = tasks
+        held = self.sources[task.source].take(index[0]).load()
+        pool = RowPool.of([(held, task.scaling)], self.device, self.dtype, whole=True)
+        return pool.part(share=self.group.share)
+
+    def _neighbourhoods(self, tasks: Sequence[RowsTask], models: Sequence[VAE], pool: RowPool) -> Neighbourhoods | None:
         """Who is near whom among the training rows; what is the same is looked for once."""
         config = tasks[0].config
         if not config.uses_neighbours:
@@ -299,12 +327,12 @@ class RowsProblem(Problem[RowsTask, Fitted]):
             for part in ("validation", "test")
         )
         return [
-            Judged(v.mean, t.mean, embed(one, x), one.failure)
+            Judged(v.mean, t.mean, embed(one, x if self.shown is None else x.take(self.shown)), one.failure)
             for v, t, one, x in zip(validation, test, fitted, data, strict=True)
         ]
 
 
-def watched_rows(task: RowsTask) -> NDArray[np.int64]:
+def validation_rows(task: RowsTask) -> NDArray[np.int64]:
     """Validation rows to look at after every epoch: all, or of epochs that are parts of a pass as many as cost little.
 
     They lie evenly among all, for tables may be sorted.

@@ -37,7 +37,7 @@ from .storage import (
     write_tensors,
 )
 
-__all__ = ["Checkpoint", "State", "begun", "fitting", "seen", "train_stack"]
+__all__ = ["Checkpoint", "State", "checkpoint_errors", "existing_checkpoints", "train_stack", "visible_folder"]
 
 
 # Checkpoints in a folder: where a stack keeps its state, which models lie together, and whether they fit a run.
@@ -87,19 +87,6 @@ class Checkpoint:
         name = "state" if alone else f"state-{min(self.places)}-{len(self.places)}"
         return self.folder / _FOLDER / f"{name}.safetensors"
 
-    @property
-    def shown(self) -> str:
-        return f"{_FOLDER}/{self.path.name}"
-
-    @property
-    def metrics(self) -> Path:
-        return self.folder / METRICS
-
-    @property
-    def watched(self) -> int | None:
-        """Which of the models has its records written."""
-        return self.places.index(0) if 0 in self.places else None
-
     def write(self, members: Sequence[ModelInTraining], state: State) -> None:
         """All that is needed to go on as if nothing had happened."""
         tensors: Tensors = {}
@@ -133,8 +120,8 @@ class Checkpoint:
                 for member in members
             ],
         }
-        if self.watched is not None and members[self.watched].history:
-            write_records(self.metrics, members[self.watched].history)
+        if 0 in self.places and (history := members[self.places.index(0)].history):
+            write_records(self.folder / METRICS, history)
         write_tensors(self.path, tensors, {"state": json.dumps(counters)})
 
     def read(self, members: Sequence[ModelInTraining]) -> State:
@@ -144,20 +131,24 @@ class Checkpoint:
         # Histories of unequal length are filled up with NaN, and the moments of a model that failed may be anything.
         kinds = ("first.", "second.")
         tensors, metadata = read_tensors(self.path, gaps=("history.", *kinds))
-        with fitting(self.folder):
+        with checkpoint_errors(self.folder):
             counters = json.loads(metadata["state"])
             good = [k for k, i in enumerate(counters["active"]) if counters["members"][i]["failure"] is None]
             own = {name: t[good] for name, t in tensors.items() if name.startswith(kinds)}
         require_finite_tensors(self.path, own)
-        with fitting(self.folder):
+        with checkpoint_errors(self.folder):
             _require_same(members, counters["configs"], counters["data"])
             keys = {name.removeprefix("history."): t for name, t in tensors.items() if name.startswith("history.")}
             for i, (member, known) in enumerate(zip(members, counters["members"], strict=True)):
                 with torch.no_grad():
                     for name, parameter in member.model.named_parameters():
                         parameter.copy_(tensors[f"model.{name}"][i])
-                epochs = int(known["epochs"])
-                member.history = [_plain({k: t[i, e].item() for k, t in keys.items()}) for e in range(epochs)]
+                records = ({k: t[i, e].item() for k, t in keys.items()} for e in range(int(known["epochs"])))
+                # As they were: the number of the epoch is whole, and what is NaN was not part of a record.
+                member.history = [
+                    {k: int(v) if k == "epoch" else v for k, v in record.items() if not math.isnan(v)}
+                    for record in records
+                ]
                 member.best, member.best_epoch = float(known["best"]), int(known["best_epoch"])
                 member.fall = Fall(*known["fall"]) if known.get("fall") else None
                 member.failure, member.finished = known["failure"], bool(known["finished"])
@@ -191,13 +182,8 @@ def _require_same(
         raise ValueError("models that were trained together must be given the same epochs")
 
 
-def _plain(record: dict[str, float]) -> Record:
-    """A record as it was: the number of the epoch is whole, and what is NaN was not part of it."""
-    return {key: int(value) if key == "epoch" else value for key, value in record.items() if not math.isnan(value)}
-
-
 @contextmanager
-def fitting(folder: Path) -> Iterator[None]:
+def checkpoint_errors(folder: Path) -> Iterator[None]:
     """Whatever is wrong with the checkpoints of a folder becomes one line."""
     try:
         yield
@@ -209,7 +195,7 @@ def fitting(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def seen(folder: Path | None, warn: Callable[[str], None]) -> Path | None:
+def visible_folder(folder: Path | None, warn: Callable[[str], None]) -> Path | None:
     """The folder, unless this is a worker on a machine from where it cannot be seen."""
     if folder is None or folder.is_dir():
         return folder
@@ -217,7 +203,7 @@ def seen(folder: Path | None, warn: Callable[[str], None]) -> Path | None:
     return None
 
 
-def begun(folder: Path, resume: bool, count: int) -> list[list[int]]:
+def existing_checkpoints(folder: Path, resume: bool, count: int) -> list[list[int]]:
     """Places of the models in each checkpoint of a folder, out of a list of so many.
 
     These go on as the stacks they were, so that neither a longer list nor another number of processes changes them.
@@ -231,13 +217,13 @@ def begun(folder: Path, resume: bool, count: int) -> list[list[int]]:
     found: list[list[int]] = []
     for path in paths:
         metadata = read_metadata(path)
-        with fitting(folder):
+        with checkpoint_errors(folder):
             places = json.loads(metadata["state"])["places"]
             if not places or any(type(place) is not int or place < 0 for place in places):
                 raise ValueError(f"{path.name} does not say which models it holds")
             found.append(places)
     every = [place for places in found for place in places]
-    with fitting(folder):
+    with checkpoint_errors(folder):
         if len(set(every)) < len(every):
             raise ValueError("a model is in two files")
     if every and max(every) >= count:
@@ -274,7 +260,7 @@ def train_stack(
         folder: where to keep the state.
         resume: go on from there, if there is one.
     """
-    members = _members(problem, tasks, listener, seen(folder, listener.warn), resume)
+    members = _members(problem, tasks, listener, visible_folder(folder, listener.warn), resume)
     return [problem.result(task, member) for task, member in zip(tasks, members, strict=True)]
 
 
@@ -329,7 +315,7 @@ class _Training:
         checkpoint: Checkpoint | None,
     ) -> None:
         self.members = [ModelInTraining(task, model) for task, model in zip(tasks, problem.models(tasks), strict=True)]
-        self.listener, self.checkpoint = listener, checkpoint if problem.crew.leads else None
+        self.listener, self.checkpoint = listener, checkpoint if problem.group.is_main else None
         self.saved, self.pause = time.monotonic(), _CHECKPOINT_EVERY
         self.state = State(self.members) if checkpoint is None else checkpoint.read(self.members)
         if not self.state.active:
@@ -338,13 +324,13 @@ class _Training:
         models = [deepcopy(member.model) if member.finished else member.model for member in self.state.active]
         self.engine = problem.engine([tasks[self.members.index(member)] for member in self.state.active], models)
         if checkpoint is not None and self.state.moments:
-            with fitting(checkpoint.folder):
+            with checkpoint_errors(checkpoint.folder):
                 self.engine.load(self.state.moments, self.state.step)
         self._begin()
 
     def _begin(self) -> None:
         tensors, config = self.engine.stack.tensors, self.engine.config
-        self.state.moments = self.engine.moments
+        self.state.moments = self.engine.optimiser.moments
         if self.state.active[0].patience is not None and not self.state.best:
             self.state.best = {name: t.clone() for name, t in tensors.items()}
         for place, member in enumerate(self.state.active):
@@ -381,7 +367,9 @@ class _Training:
         alone = blas_products(engine.stack.models[0]) if len(engine) == 1 else nullcontext()
         with precision, few_threads(engine.threads), alone:
             passed = engine.epoch(state.passed)
-            watched = engine.validate() if len(passed.failures) < len(engine) else None
+            validated = engine.validate() if len(passed.failures) < len(engine) else None
+        # Figures of validation data, where they were looked at.
+        held_out = [{}] * len(engine) if validated is None else list(map(engine.validation_figures, validated.tolist()))
         if self.learned:
             self._read_geometry()
         finite = engine.finite()
@@ -392,7 +380,12 @@ class _Training:
         for i, member in enumerate(state.active):
             if member.finished:
                 continue
-            record = self._record(i, passed.means[i].tolist(), None if watched is None else watched[i].tolist())
+            record = {
+                "epoch": state.passed,
+                **figures_by_name(passed.means[i].tolist()),
+                **self.geometry[i],
+                **held_out[i],
+            }
             wrong = [name for name, value in record.items() if not math.isfinite(value)]
             if i in passed.failures:
                 failure = passed.failures[i]
@@ -413,10 +406,6 @@ class _Training:
             self.save()
         for member in good:
             self.listener.record(member.task.place, member.history[-1])
-
-    def _record(self, place: int, means: Sequence[float], watched: Sequence[float] | None) -> Record:
-        record = {"epoch": self.state.passed, **figures_by_name(means), **self.geometry[place]}
-        return record if watched is None else record | self.engine.watched_figures(watched)
 
     def _judge(self, place: int, record: Record) -> None:
         """Keep the best weights. After so long without progress, go back to them and let the learning rate fall; where
@@ -442,7 +431,7 @@ class _Training:
     def _fail(self, place: int, step: int, what: str, where: str) -> None:
         member, checkpoint = self.state.active[place], self.checkpoint
         kept = (
-            f"the last good checkpoint is {checkpoint.shown} of the run"
+            f"the last good checkpoint is {_FOLDER}/{checkpoint.path.name} of the run"
             if checkpoint is not None and checkpoint.path.exists()
             else "there is no checkpoint yet"
         )

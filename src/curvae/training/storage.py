@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from .. import __version__
-from ..data.files import meant, refuse_dangling, require_file
+from ..data.files import refuse_dangling, require_file, suggest_path
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, placed_factors
 from ..settings import ADDED, GraphSettings, RowSettings, Settings, described
@@ -168,7 +168,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     with _readable(path):
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if not records or not all(
-            isinstance(record, dict) and all(map(_number, record.values())) for record in records
+            isinstance(record, dict) and all(isinstance(value, int | float) for value in record.values())
+            for record in records
         ):
             raise ValueError("it holds no records of numbers")
         return records
@@ -178,10 +179,6 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file; a missing or broken one is a `CurvaeError`."""
     with _readable(path):
         return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
@@ -226,8 +223,7 @@ CONFIG, MODEL, EMBEDDING = "config.json", "model.safetensors", "embedding.safete
 _SUMS = {MODEL: "model_sha256", EMBEDDING: "embedding_sha256"}
 _KINDS = {"vae": "a model of a table", "graph": "a model of a graph", "comparison": "a comparison"}
 COMMANDS = {"vae": "curvae fit", "graph": "curvae graph", "comparison": "curvae compare"}
-_MODELS = ("vae", "graph")
-_ANY_COMMAND = " or ".join(COMMANDS[kind] for kind in _MODELS)
+_ANY_COMMAND = f"{COMMANDS['vae']} or {COMMANDS['graph']}"
 
 
 def versions() -> dict[str, str]:
@@ -251,10 +247,6 @@ def description_of(config: Settings, kind: str) -> dict[str, Any]:
     }
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def save_fitted(
     folder: Path, fitted: FittedModel, embedding: Embedding, description: Mapping[str, Any], data: Any = None
 ) -> None:
@@ -275,7 +267,7 @@ def save_fitted(
     write_records(folder / METRICS, fitted.history)
     write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in stored.arrays.items()})
     write_tensors(folder / EMBEDDING, {name: torch.from_numpy(a) for name, a in places.items()})
-    sums = {name: _digest(folder / file) for file, name in _SUMS.items()}
+    sums = {name: hashlib.sha256((folder / file).read_bytes()).hexdigest() for file, name in _SUMS.items()}
     own = {**description_of(fitted.config, fitted.kind), **sums}
     write_json(folder / CONFIG, {**own, **stored.description, **description})
 
@@ -285,7 +277,14 @@ def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
     description = read_description(folder, kind)
     if "model_sha256" not in description:
         raise unfinished_error(folder, description, kind)
-    return description, _read(folder, MODEL, description), _read(folder, EMBEDDING, description)
+    parts = []
+    for file, name in _SUMS.items():
+        parts.append(read_tensors(folder / file)[0])
+        if hashlib.sha256((folder / file).read_bytes()).hexdigest() != description.get(name):
+            raise CurvaeError(
+                f"{folder / file} is not the file that was written (its checksum differs); restore it or train again"
+            )
+    return description, parts[0], parts[1]
 
 
 def unfinished_error(folder: Path, description: Mapping[str, Any], kind: str) -> CurvaeError:
@@ -294,15 +293,6 @@ def unfinished_error(folder: Path, description: Mapping[str, Any], kind: str) ->
         return CurvaeError(f"{folder} is not finished; finish it with {COMMANDS[kind]} and resume=True")
     where = "" if re.search(r" (-o|--output)", typed) else f" -o {shlex.quote(str(folder))}"
     return CurvaeError(f"{folder} is not finished; finish it with: {typed}{where} --resume")
-
-
-def _read(folder: Path, file: str, description: Mapping[str, Any]) -> dict[str, Tensor]:
-    tensors, _ = read_tensors(folder / file)
-    if _digest(folder / file) != description.get(_SUMS[file]):
-        raise CurvaeError(
-            f"{folder / file} is not the file that was written (its checksum differs); restore it or train again"
-        )
-    return tensors
 
 
 def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
@@ -314,7 +304,7 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     refuse_dangling(folder)
     if not folder.is_dir():
         give = f"give the folder that {command} wrote"
-        raise CurvaeError(f"{folder} is not a folder; {give if folder.exists() else meant(folder, give)}")
+        raise CurvaeError(f"{folder} is not a folder; {give if folder.exists() else suggest_path(folder, give)}")
     if not ((folder / CONFIG).exists() or (folder / CONFIG).is_symlink()):
         raise CurvaeError(f"{folder} is not a run: it has no {CONFIG}; give the folder that {command} wrote")
     description = read_json(folder / CONFIG)
@@ -353,7 +343,7 @@ def _wrong_kind(folder: Path, description: Mapping[str, Any], wanted: str, comma
 def kind_of(folder: Path) -> str:
     """Whether a run folder holds a model of a table, "vae", or of a graph, "graph"; anything else is an error."""
     description = read_description(folder)
-    if (kind := description.get("kind")) not in _MODELS:
+    if (kind := description.get("kind")) not in ("vae", "graph"):
         raise _wrong_kind(folder, description, "a model", _ANY_COMMAND)
     return str(kind)
 

@@ -14,14 +14,13 @@ from typing import Any, TypeVar
 import joblib
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from .config import choose_device
 from .fitted import Record
 from .problems import Listener, Warn
 from .problems import Task as AnyTask
 
-__all__ = ["default_jobs", "spread", "stacks"]
+__all__ = ["default_jobs", "run_parallel", "stacks"]
 
 Task = TypeVar("Task", bound=AnyTask)
 Result = TypeVar("Result")
@@ -30,12 +29,12 @@ Work = Callable[[Sequence[Task], Listener], list[Result]]
 _LOOK_EVERY = 0.2  # seconds between two looks at what the processes have done
 
 
-def spread(
+def run_parallel(
     tasks: Sequence[Task],
     work: Work[Task, Result],
     *,
     jobs: int = 1,
-    begun: Sequence[Sequence[int]] = (),
+    resumed: Sequence[Sequence[int]] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
     warn: Warn = lambda text: None,
 ) -> list[Result]:
@@ -43,33 +42,29 @@ def spread(
 
     Arguments:
         tasks: what to train.
-        work: called with the tasks of a stack and who is to be told how it goes.
+        work: called with the tasks of a stack and a listener for its progress.
         jobs: processes with one thread each, on this machine or of the backend that `joblib.parallel_config` around
             the call names; 1 is this process.
-        begun: places of the tasks of stacks that have checkpoints, and go on as they are.
-        progress: told the epochs done and to do, counted over all models; an epoch that is done again counts once.
-        warn: told what stacks have to say.
+        resumed: places of the tasks of stacks that have checkpoints, and go on as they are.
+        progress: called with the epochs done and to do, counted over all models; an epoch that is done again counts
+            once.
+        warn: called with each warning of a stack.
     """
     total = sum(task.config.epochs or 0 for task in tasks)
+    pieces = stacks(tasks, jobs, resumed)
     found: dict[int, Result] = {}
     if jobs == 1:
         counts = np.zeros(len(tasks), np.int64)
 
         def tick(place: int, record: Record) -> None:
-            _count(counts, place, record)
+            # No fewer than before: halves of a stack start again.
+            counts[place] = max(counts[place], record["epoch"])
             progress(int(counts.sum()), total)
 
-        listener = Listener(tick, warn)
-        for stack in stacks(tasks, begun=begun):
-            found |= zip((task.place for task in stack), work(stack, listener), strict=True)
+        for stack in pieces:
+            found |= zip((task.place for task in stack), work(stack, Listener(tick, warn)), strict=True)
     else:
-
-        def look(counts: NDArray[np.int64]) -> None:
-            if counts.any():
-                progress(int(counts.sum()), total)
-
-        with _counters(len(tasks), look) as path:
-            pieces = stacks(tasks, jobs, begun)
+        with _counters(len(tasks), lambda done: progress(done, total)) as path:
             calls = (joblib.delayed(_apart)(work, stack, path, os.getpid()) for stack in pieces)
             for stack, (results, warnings) in zip(pieces, joblib.Parallel(n_jobs=jobs)(calls), strict=True):
                 found |= zip((task.place for task in stack), results, strict=True)
@@ -79,21 +74,22 @@ def spread(
     return [found[task.place] for task in tasks]
 
 
-def stacks(tasks: Sequence[Task], shares: int = 1, begun: Sequence[Sequence[int]] = ()) -> list[list[Task]]:
-    """Tasks of one architecture together, in about as many pieces as `shares`, of similar size.
+def stacks(tasks: Sequence[Task], shares: int = 1, resumed: Sequence[Sequence[int]] = ()) -> list[list[Task]]:
+    """Group tasks of one architecture, in about as many pieces as `shares`, of similar size.
 
-    Equal learning rates lie together. Stacks that have begun, given by the places of their tasks, stay as they are.
+    Equal learning rates lie together. Stacks that have checkpoints, given by the places of their tasks, stay as they
+    are.
     """
     groups: dict[Any, list[Task]] = {}
     for task in tasks:
         groups.setdefault(task.architecture, []).append(task)
     known = {task.place: task for task in tasks}
-    found = [[known.pop(place) for place in places] for places in begun]
+    found = [[known.pop(place) for place in places] for places in resumed]
     for group in groups.values():
         group.sort(key=lambda task: task.config.learning_rate)
         pieces = min(len(group), max(1, round(shares * len(group) / len(tasks))))
         ends = [len(group) * i // pieces for i in range(pieces + 1)]
-        # What has not begun stays together as it would have been, if the shares are those of before.
+        # The others stay together as they would have been, if the shares are those of before.
         left = ([task for task in group[a:b] if task.place in known] for a, b in pairwise(ends))
         found += [piece for piece in left if piece]
     return found
@@ -104,11 +100,6 @@ def default_jobs(device: torch.device | str) -> int:
     if (jobs := joblib.effective_n_jobs(None)) > 1:
         return int(jobs)
     return 1 if choose_device(str(device)).type == "cuda" else int(joblib.cpu_count())
-
-
-def _count(counts: Any, place: int, record: Record) -> None:
-    """Store the epochs of a model: no fewer than before, for halves of a stack, or another worker, may start again."""
-    counts[place] = max(counts[place], record["epoch"])
 
 
 def _apart(work: Work[Task, Result], stack: Sequence[Task], path: str, owner: int) -> tuple[list[Result], list[str]]:
@@ -122,15 +113,15 @@ def _apart(work: Work[Task, Result], stack: Sequence[Task], path: str, owner: in
     def tick(place: int, record: Record) -> None:
         if owned and os.getppid() != owner:
             os._exit(1)  # it was killed, and nobody waits for the result
-        if counts is not None:
-            _count(counts, place, record)
+        if counts is not None:  # no fewer than before: another worker may start again
+            counts[place] = max(counts[place], record["epoch"])
 
     return work(stack, Listener(tick, warnings.append)), warnings
 
 
 @contextmanager
-def _counters(tasks: int, look: Callable[[NDArray[np.int64]], None]) -> Iterator[str]:
-    """A file in which processes count epochs, and someone who reads it.
+def _counters(tasks: int, report: Callable[[int], None]) -> Iterator[str]:
+    """Make a file in which processes count epochs, and report their sum every now and then.
 
     Windows does not remove a file that is still mapped; it is left to those who clear temporary files.
     """
@@ -141,7 +132,8 @@ def _counters(tasks: int, look: Callable[[NDArray[np.int64]], None]) -> Iterator
 
         def read() -> None:
             while not ended.wait(_LOOK_EVERY):
-                look(np.array(counts))
+                if done := int(np.sum(counts)):
+                    report(done)
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()

@@ -7,17 +7,16 @@ import hashlib
 import io
 import json
 import math
-import secrets
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
-from string import Template
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from jinja2 import Environment, FunctionLoader
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
@@ -41,7 +40,6 @@ from ..plotting.style import (
     colouring,
     levels,
 )
-from .markup import escaped, writable
 
 __all__ = [
     "EACH",
@@ -104,8 +102,8 @@ class Blocks:
 
 
 def shortened(text: str) -> str:
-    """Somebody else's text in one line, whole unless it is very long, and fit to be written."""
-    text = writable(text).replace("\n", " ").replace("\r", " ")
+    """Return somebody else's text in one line, whole unless it is very long, with escapes for what is no Unicode."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\n", " ").replace("\r", " ")
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
@@ -195,18 +193,14 @@ def sheets(images: NDArray[np.floating]) -> tuple[dict[str, int], list[str]]:
     scale = (_GREYS - 1) / ((high - low) or 1.0)
     made = []
     for start in range(0, rows, EACH):
-        part = np.stack([_shrunk(image, size) for image in np.nan_to_num(images[start : start + EACH], nan=low)])
+        whole = np.nan_to_num(images[start : start + EACH], nan=low).astype(np.float32)
+        shrunk = (Image.fromarray(image).resize(size[::-1], Image.Resampling.BOX) for image in whole)
+        part = np.stack([np.asarray(image) for image in shrunk])
         lines = -(-len(part) // _COLUMNS)
         sheet = np.zeros((lines * _COLUMNS, *size), np.uint8)
         sheet[: len(part)] = np.rint((part - low) * scale).clip(0, _GREYS - 1)
         made.append(_png(sheet.reshape(lines, _COLUMNS, *size).swapaxes(1, 2).reshape(lines * size[0], -1)))
     return {"height": size[0], "width": size[1], "columns": _COLUMNS, "each": EACH}, made
-
-
-def _shrunk(image: NDArray[np.floating], size: tuple[int, int]) -> NDArray[np.float32]:
-    if image.shape == size:
-        return image.astype(np.float32)
-    return np.asarray(Image.fromarray(image.astype(np.float32)).resize(size[::-1], Image.Resampling.BOX))
 
 
 def _png(levels: NDArray[np.uint8]) -> str:
@@ -223,8 +217,11 @@ _PARTS = ("geometry.js", "store.js", "shaders.js", "drawing.js", "map.js", "pane
 
 
 def text(name: str) -> str:
-    """What a file holds."""
+    """Read a file of this package."""
     return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+_TEMPLATES = Environment(loader=FunctionLoader(text), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
 @cache
@@ -311,12 +308,17 @@ class View:
         for name, values in given.items():
             if values is not None and len(values) != count:
                 raise CurvaeError(f"{len(values)} {name} for {count} points; give one a point")
-        if self.edges is not None:
-            if self.new is not None:
-                raise CurvaeError("new rows have no edges; give new=… or edges=…, not both")
-            _check_edges("edges", np.asarray(self.edges), count)
+        if self.edges is not None and self.new is not None:
+            raise CurvaeError("new rows have no edges; give new=… or edges=…, not both")
+        joined = [("edges", np.zeros((2, 0)) if self.edges is None else np.asarray(self.edges), count)]
         if self.hierarchy is not None:
-            _check_edges("edges of the hierarchy", np.asarray(self.hierarchy[1]).reshape(-1, 2).T, len(self._nodes))
+            ends = np.asarray(self.hierarchy[1]).reshape(-1, 2).T
+            joined.append(("edges of the hierarchy", ends, len(self._nodes)))
+        for name, ends, limit in joined:
+            if ends.ndim != 2 or len(ends) != 2 or (ends.size and not 0 <= ends.min() <= ends.max() < limit):
+                raise CurvaeError(
+                    f"{name} must be pairs of indices below {limit}, shape (2, E), got shape {ends.shape}; count from 0"
+                )
         if self.anonymous:
             self._shuffle()
 
@@ -325,7 +327,8 @@ class View:
 
         Without names, the order of rows would still tell which is which to whoever has the table.
         """
-        order = _secret_order(len(self._space))
+        random = np.random.default_rng()  # seeded by the operating system, so that no seed brings the order back
+        order = random.permutation(len(self._space))
         columns = {name: _array(values)[order] for name, values in self.columns.items()}
         expected = {name: (_array(a)[order], _array(b)[order], unit) for name, (a, b, unit) in self.expected.items()}
         hidden: dict[str, Any] = {
@@ -337,9 +340,7 @@ class View:
         hidden |= {name: _array(values)[order] for name in _OF_POINTS if (values := getattr(self, name)) is not None}
         if self.edges is not None:
             ends = np.argsort(order)[np.asarray(self.edges, np.int64)]
-            ends = ends[:, _secret_order(ends.shape[1])]
-            turned = np.frombuffer(secrets.token_bytes(ends.shape[1]), np.uint8) % 2 == 1
-            hidden["edges"] = np.where(turned, ends[::-1], ends)
+            hidden["edges"] = random.permuted(random.permutation(ends, axis=1), axis=0)
         for name, values in hidden.items():
             object.__setattr__(self, name, values)
         del self.__dict__["_space"]  # read from points in their old order
@@ -349,15 +350,6 @@ class View:
     @property
     def c(self) -> float:
         return as_number(self.manifold.c)
-
-    @property
-    def _ball(self) -> PoincareBall:
-        """Where space parts have the coordinates of the page."""
-        return PoincareBall(2, self.c)
-
-    @property
-    def _chart(self) -> Chart:
-        return on_page(self.chart or self._ball)
 
     def _read(self, points: Points) -> Tensor:
         z = tensor(points)
@@ -383,13 +375,14 @@ class View:
     @cached_property
     def _packed(self) -> tuple[dict[str, Any], Blocks, list[str]]:
         """What the page knows, its blocks, and what is inside in words."""
-        blocks, count, chart = Blocks(), len(self._space), self._chart
+        blocks, count, ball = Blocks(), len(self._space), PoincareBall(2, self.c)
+        chart = on_page(self.chart or ball)
         unit = math.sqrt(self.c) or 1.0  # by which lengths become those in units of the curvature; 1 in the plane
         space = torch.cat([self._space, self._nodes])
         x, y = space.T.numpy()
         radius = unit * Lorentz(2, self.c).dist0(space).numpy()
         turn = np.arctan2(y, x) / (2 * math.pi) % 1.0  # the direction as a part of a turn
-        reach = fit_window(*(self._ball.from_lorentz(part) for part in (self._space, self._nodes) if len(part)))
+        reach = fit_window(*(ball.from_lorentz(part) for part in (self._space, self._nodes) if len(part)))
         inside = [f"{counted(count, 'point')}: coordinates"]
         facts: dict[str, Any] = {
             "count": count,
@@ -471,45 +464,25 @@ class View:
         """
         facts, blocks, inside = self._packed
         # In a script "</script" and "<!--" would end it or change how it is read.
-        known = writable(json.dumps(facts, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
-        parts = [still]
-        if mode == "page":
-            told = "".join(f"<li>{escaped(text)}</li>" for text in inside)
-            parts = [
-                f'<h1 class="heading">{escaped(self.title)}</h1>',
-                still,
-                f'<footer class="inside">This page holds, and asks for nothing else:<ul>{told}</ul></footer>',
-            ]
-        return "\n".join(
-            [
-                f'<div class="curvae-map" data-mode="{mode}">',
-                *parts,
-                f'<script type="application/json" class="facts">{known}</script>',
-                *(f'<script type="text/plain" data-block="{k}">{text}</script>' for k, text in blocks.texts.items()),
-                "</div>",
-            ]
+        known = json.dumps(facts, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+        return _TEMPLATES.get_template("map.html").render(
+            mode=mode, title=self.title, still=still, inside=inside, facts=known, blocks=blocks.texts
         )
 
     def html(self) -> str:
-        """The page, in one file that asks for nothing; write it in UTF-8."""
+        """Return the page, in one file that asks for nothing; write it in UTF-8."""
         picture = base64.b64encode(self.picture("svg", _STILL)).decode("ascii")
         still = f'<img class="still" alt="map of the points" src="data:image/svg+xml;base64,{picture}">'
         program, sheet = script(), style() + style("page")
-        rules = (
-            "default-src 'none'",
-            "img-src data:",
-            f"script-src {policy(program)}",
-            f"style-src {policy(sheet)}",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-        return Template(text("page.html").rstrip("\n") + "\n").substitute(
-            policy="; ".join(rules),
-            title=escaped(self.title),
+        page = _TEMPLATES.get_template("page.html").render(
+            title=self.title,
             style=sheet,
+            style_hash=policy(sheet),
             map=self.fragment(still, "page"),
             script=program,
+            script_hash=policy(program),
         )
+        return f"{page}\n".encode("utf-8", "backslashreplace").decode("utf-8")
 
     # --- the still picture ------------------------------------------------------------------------------------------
 
@@ -534,22 +507,23 @@ class View:
         if self.new is not None:
             some = np.union1d(some, np.flatnonzero(self.new))
             new = _array(self.new)[some]
-        ball, z = self._chart, self._ball.from_lorentz(self._space)
+        ball = PoincareBall(2, self.c)
+        chart, z = on_page(self.chart or ball), ball.from_lorentz(self._space)
         name, first = next(iter(self.columns.items()), ("", None))
         labels = None if first is None else replace(colouring(_array(first)[some], len(some)), title=name)
         if self.images is not None and most is None:
             figure = Figure(figsize=(10.4, 4.6), layout="constrained")
             ax, beside = figure.subplots(1, 2)
-            mosaic(beside, ball, z, self.images, cmap="gray")
+            mosaic(beside, chart, z, self.images, cmap="gray")
         else:
             figure = Figure(figsize=(5.2, 4.6))
             ax = figure.subplots()
-        hierarchy = None if self.hierarchy is None else (self._ball.from_lorentz(self._nodes), self.hierarchy[1])
+        hierarchy = None if self.hierarchy is None else (ball.from_lorentz(self._nodes), self.hierarchy[1])
         if self.edges is not None and len(some) == count:
             names = None if self.anonymous or self.ids is None else np.asarray(self.ids).astype(np.str_)
-            graph_map(ax, ball, z, np.transpose(self.edges), labels, names=names, hubs=hubs, hierarchy=hierarchy)
+            graph_map(ax, chart, z, np.transpose(self.edges), labels, names=names, hubs=hubs, hierarchy=hierarchy)
         else:
-            latent_map(ax, ball, z[some], labels, new=new, hierarchy=hierarchy)
+            latent_map(ax, chart, z[some], labels, new=new, hierarchy=hierarchy)
         return figure_bytes(figure, format, dpi=300)
 
 
@@ -569,20 +543,8 @@ def page(points: Points, manifold: Manifold | None = None, **more: Any) -> str:
     return View(points, PoincareBall(2) if manifold is None else manifold, **more).html()
 
 
-def _check_edges(name: str, ends: NDArray[Any], count: int) -> None:
-    if ends.ndim != 2 or len(ends) != 2 or (ends.size and not 0 <= ends.min() <= ends.max() < count):
-        raise CurvaeError(
-            f"{name} must be pairs of indices below {count}, shape (2, E), got shape {ends.shape}; count from 0"
-        )
-
-
 def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-
-
-def _secret_order(count: int) -> NDArray[np.intp]:
-    """An order that no seed brings back."""
-    return np.argsort(np.frombuffer(secrets.token_bytes(8 * count), np.uint64))
 
 
 @cache

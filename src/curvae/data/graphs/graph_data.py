@@ -10,14 +10,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array, csr_array, issparse, vstack
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh, svds
 
 from ...errors import CurvaeError
-from ..dataset import has_missing
 from ..files import count, quoted
+from ..statistics import has_missing
 
 __all__ = [
     "BASELINES",
@@ -53,16 +54,6 @@ def link_matrix(
     if not directed:
         i, j, values = np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([values, values])
     return csr_array(coo_array((values, (i, j)), shape=(nodes, nodes)))
-
-
-def _differ(names: NDArray[np.str_]) -> bool:
-    """Whether no two names are the same. Different sums of their letters, with random factors, tell so quickly."""
-    if not names.size or not names.dtype.itemsize:
-        return names.size < 2
-    letters = np.ascontiguousarray(names).view(np.uint32).reshape(len(names), -1)
-    factors = np.random.default_rng(0).integers(1, 2**63, letters.shape[1], dtype=np.uint64)
-    sums = np.sort(letters @ factors)
-    return bool((sums[1:] != sums[:-1]).all()) or len(np.unique(names)) == len(names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +93,9 @@ class Graph:
     def __post_init__(self) -> None:
         if self.names.ndim != 1 or self.names.dtype.kind != "U":
             raise CurvaeError("names must be an array of texts, one per node")
-        if not _differ(self.names):
-            unique, counts = np.unique(self.names, return_counts=True)
-            twice = unique[counts > 1]
-            raise CurvaeError(f"nodes of the same name: {quoted(twice)}; make names unique")
+        repeated = pd.Series(self.names, dtype=object).duplicated().to_numpy()
+        if repeated.any():
+            raise CurvaeError(f"nodes of the same name: {quoted(np.unique(self.names[repeated]))}; make names unique")
         self._check_edges()
         width = len(self.feature_names)
         if self.features is None and width:
@@ -511,11 +501,22 @@ def common_neighbours(adjacency: csr_array, directed: bool = False) -> Rule:
 
 def singular_vectors(adjacency: csr_array, dim: int, directed: bool = False) -> Rule:
     """The entries of the best approximation of rank `dim` of the adjacency matrix."""
+    nodes = adjacency.shape[0]
+    start = np.random.default_rng(0).standard_normal(nodes)
+    few = nodes <= max(_DENSE, 2 * dim)
     if directed:
-        scaled, vectors = _largest_directed(adjacency, dim)
-    else:
-        values, vectors = _largest(adjacency, dim)
-        scaled = vectors * values
+        left, values, right = np.linalg.svd(adjacency.toarray()) if few else svds(adjacency, dim, v0=start, tol=1e-4)
+        scaled, vectors = left[:, :dim] * values[:dim], right[:dim].T
+    else:  # eigenvalues of largest magnitude: singular values and vectors of a symmetric matrix
+        try:
+            values, vectors = (
+                np.linalg.eigh(adjacency.toarray()) if few else eigsh(adjacency, dim, which="LM", v0=start, tol=1e-4)
+            )
+        except ArpackNoConvergence as error:  # equal values: those that were found are as good as others
+            values, vectors = error.eigenvalues, error.eigenvectors
+        chosen = np.argsort(-abs(values), kind="stable")[:dim] if few else slice(None)
+        vectors = vectors[:, chosen]
+        scaled = vectors * values[chosen]
 
     def entries(pairs: Edges) -> NDArray[np.float64]:
         found = np.empty(len(pairs))
@@ -526,31 +527,6 @@ def singular_vectors(adjacency: csr_array, dim: int, directed: bool = False) -> 
         return found
 
     return entries
-
-
-def _largest_directed(adjacency: csr_array, dim: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Left singular vectors of the largest singular values, times these, and right ones."""
-    nodes = adjacency.shape[0]
-    if nodes <= max(_DENSE, 2 * dim):
-        left, values, right = np.linalg.svd(adjacency.toarray())
-    else:
-        left, values, right = svds(adjacency, dim, v0=np.random.default_rng(0).standard_normal(nodes), tol=1e-4)
-    return left[:, :dim] * values[:dim], right[:dim].T
-
-
-def _largest(adjacency: csr_array, dim: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Eigenvalues of largest magnitude and their vectors: singular values and vectors of a symmetric matrix."""
-    nodes = adjacency.shape[0]
-    if nodes <= max(_DENSE, 2 * dim):
-        values, vectors = np.linalg.eigh(adjacency.toarray())
-        chosen = np.argsort(-abs(values), kind="stable")[:dim]
-        return values[chosen], vectors[:, chosen]
-    start = np.random.default_rng(0).standard_normal(nodes)
-    try:
-        values, vectors = eigsh(adjacency, dim, which="LM", v0=start, tol=1e-4)
-    except ArpackNoConvergence as error:  # equal values: those that were found are as good as others
-        values, vectors = error.eigenvalues, error.eigenvectors
-    return values, vectors
 
 
 # How well distances rank the neighbours of a node first.
@@ -619,15 +595,10 @@ def neighbourhood_ranks(
             neighbours = adjacency.indices[adjacency.indptr[node] : adjacency.indptr[node + 1]]
             if len(neighbours):
                 precisions.append(average_precision(row, node, neighbours))
-                ranks.append(_ranks(row, node, neighbours))
+                others = np.ones(len(row), dtype=bool)
+                others[neighbours] = others[node] = False
+                ranks.append(1 + np.searchsorted(np.sort(row[others]), row[neighbours]))
     return float(np.mean(precisions)), float(np.concatenate(ranks).mean())
-
-
-def _ranks(row: Array, node: int, neighbours: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Rank of every neighbour among the points that are none, from 1."""
-    others = np.ones(len(row), dtype=bool)
-    others[neighbours] = others[node] = False
-    return 1 + np.searchsorted(np.sort(row[others]), row[neighbours])
 
 
 def average_precision(row: Array, node: int, neighbours: NDArray[np.integer]) -> float:

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from ... import settings
 from ...errors import CurvaeError
 from ..batch import Layout
-from .base import Family, Likelihood, Matrix, stored_values
+from .base import Family, Likelihood, Matrix, row_blocks, stored_values
 from .bernoulli import Bernoulli
 from .categorical import Categorical
 from .gaussian import Gaussian
@@ -34,27 +34,34 @@ LIKELIHOODS: dict[str, Family] = {
 
 
 def choose_likelihood(x: Matrix, asked: str = "auto", layout: Layout | None = None) -> tuple[str, str]:
-    """The name of the likelihood for the data, and the reason; raises when the data do not fit the one asked for."""
+    """Choose the likelihood for the data by name, and say why; raise when the data do not fit the one asked for."""
     layout = layout or Layout(x.shape[1])
     if sum(layout.widths) != x.shape[1]:
         raise CurvaeError(
             f"blocks {layout.blocks} stand for {sum(layout.widths)} columns, not {x.shape[1]}; correct them"
         )
     name, why = _automatic(x, layout) if asked == "auto" else (asked, "as asked")
-    if (asked != "auto" or any(layout.blocks)) and (reason := LIKELIHOODS[name].refusal(x, layout)):
-        raise CurvaeError(f"likelihood {name} {reason}")
+    if asked != "auto" or any(layout.blocks):
+        for block in row_blocks(x):
+            if reason := LIKELIHOODS[name].refusal(block, layout):
+                raise CurvaeError(f"likelihood {name} {reason}")
     return name, why
 
 
 def _automatic(x: Matrix, layout: Layout) -> tuple[str, str]:
-    """By the kinds of the columns where they are known, otherwise by the values."""
-    values, blocks = stored_values(x), layout.blocks
+    """Choose by the kinds of the columns where they are known, otherwise by the values; return the reason, too."""
+    blocks = layout.blocks
     if blocks and min(blocks) > 1:
         return "categorical", "all columns hold categories"
-    if max(blocks, default=0) < 2 and bool(((values == 0) | (values == 1) | (values != values)).all()):
+    if max(blocks, default=0) < 2 and all(map(_is_binary, row_blocks(x))):
         return "bernoulli", "all values are 0 or 1"
     if not any(blocks):
         return "gaussian", "not all values are 0 or 1; a standard deviation is learned for every column"
     kinds = {"numeric": blocks.count(0), "binary": blocks.count(1), "categorical": sum(n > 1 for n in blocks)}
     listed = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
     return "mixed", f"columns of several kinds ({listed}), each with its own likelihood"
+
+
+def _is_binary(x: Matrix) -> bool:
+    values = stored_values(x)
+    return bool(((values == 0) | (values == 1)).all())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +16,9 @@ from torch import Tensor, nn
 
 from ..batch import Batch, Layout
 
-__all__ = ["Family", "Likelihood", "Matrix", "find_binary", "stored_values"]
+__all__ = ["Family", "Likelihood", "Matrix", "aligned_blocks", "find_binary", "row_blocks", "stored_values"]
 
-Matrix = Any  # a numpy array (rows, features) or a scipy CSR matrix
+Matrix = Any  # a numpy array (rows, features), a scipy CSR matrix, or a matrix on disk that `load` reads
 
 
 class Likelihood(nn.Module, ABC):
@@ -49,22 +50,22 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def mean(self, outputs: Tensor, batch: Batch | None = None) -> Tensor:
-        """Expected values, shape (…, rows, features); without a batch nothing is known about the rows."""
+        """Return expected values, shape (…, rows, features); without a batch nothing is known about the rows."""
 
     def sample(self, outputs: Tensor, batch: Batch | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """A draw, shape (…, rows, features); without a batch nothing is known about the rows."""
+        """Return a draw, shape (…, rows, features); without a batch nothing is known about the rows."""
         return self.draw(outputs, batch, generator)
 
     @abstractmethod
     def draw(self, outputs: Tensor, batch: Batch | None, generator: torch.Generator | None) -> Tensor:
-        """What `sample` returns."""
+        """Draw what `sample` returns."""
 
     @abstractmethod
     def start(self, mean: Tensor) -> Tensor:
-        """Outputs for data with these column means: where the last bias of the decoder starts, shape (outputs,)."""
+        """Return outputs for data with these column means, where the last bias of the decoder starts: (outputs,)."""
 
     def inputs(self, batch: Batch) -> Tensor:
-        """What the encoder is shown of a batch: x, or a function of it where the values span decades."""
+        """Return what the encoder is shown of a batch: x, or a function of it where the values span decades."""
         return batch.x
 
     def extra_repr(self) -> str:
@@ -79,7 +80,8 @@ class Family:
         name: as users write it.
         summary: which data it is for, in one line.
         make: the likelihood of data with such a layout.
-        refusal: why it does not fit the data, given as matrix and layout, and what to do; None where it does.
+        refusal: why it does not fit rows of the data, given as a matrix in memory and the layout, and what to do; None
+            where it does. Of large data it is called for some rows after others.
         standardise: whether features are centred and scaled before they are seen; or a function of the layout that
             says which.
         columns: which blocks of the data (see `Layout`) the likelihood tells apart; None where it treats all features
@@ -102,12 +104,42 @@ class Family:
         return self.standardise(layout)
 
     def layout(self, x: Matrix, layout: Layout) -> Layout:
-        """The layout of data as the likelihood takes them."""
+        """Return the layout of data as the likelihood takes them."""
         return layout if self.columns is None else replace(layout, blocks=self.columns(x, layout))
 
 
+_CELLS = 1 << 20  # numbers of a block of rows
+
+
+def row_blocks(x: Matrix) -> Iterator[Matrix]:
+    """Yield the rows of a matrix, in memory or on disk, as matrices in memory of about a million numbers each.
+
+    Example:
+        >>> [block.shape for block in row_blocks(np.zeros((3, 1 << 19)))]
+        [(2, 524288), (1, 524288)]
+    """
+    for (block,) in aligned_blocks(x):
+        yield block
+
+
+def aligned_blocks(*matrices: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the same rows of several matrices or vectors, in memory or on disk, about a million numbers at a time."""
+    rows = matrices[0].shape[0]
+    step = max(1, int(_CELLS / max(1.0, *map(_row_length, matrices))))
+    for start in range(0, rows, step):
+        blocks = (x[start : start + step] for x in matrices)
+        yield tuple(one if isinstance(one, np.ndarray) or sparse.issparse(one) else one.load() for one in blocks)
+
+
+def _row_length(x: Any) -> float:
+    """How many numbers a row has on average, without the zeros of a sparse matrix."""
+    if sparse.issparse(x):
+        return x.nnz / max(1, x.shape[0])
+    return math.prod(x.shape[1:]) if isinstance(x, np.ndarray) else x.row_length
+
+
 def stored_values(x: Matrix) -> Any:
-    """The values of a matrix that are not missing, of a sparse one those that are not 0."""
+    """Return the values of a matrix in memory that are not missing, of a sparse one those that are not 0."""
     values = x.data if sparse.issparse(x) else x
     with np.errstate(invalid="ignore", over="ignore"):
         return values[~np.isnan(values)] if np.isnan(values.sum()) else values
@@ -116,11 +148,11 @@ def stored_values(x: Matrix) -> Any:
 # The kind of a column, as the data room and the mixed likelihood must both see it.
 
 
-def find_binary(x: Any) -> NDArray[np.bool_]:
+def find_binary(x: Matrix) -> NDArray[np.bool_]:
     """Find the columns that hold 0 and 1, both of them and nothing else; NaN is ignored.
 
     Arguments:
-        x: numbers, (rows, columns), dense or sparse.
+        x: numbers, (rows, columns), dense, sparse or on disk.
 
     Returns:
         One boolean a column.
@@ -129,12 +161,15 @@ def find_binary(x: Any) -> NDArray[np.bool_]:
         >>> find_binary(np.array([[0, 0, 1.0], [1, 2, 1], [np.nan, 1, 1]])).tolist()
         [True, False, False]
     """
-    if not sparse.issparse(x):
-        found = (np.fmin.reduce(x, 0, initial=1) == 0) & (np.fmax.reduce(x, 0, initial=0) == 1)
-        values = x[:, found]
-        found[found] = ((values == 0) | (values == 1) | np.isnan(values)).all(0)
-        return found
-    x = sparse.csr_array(x)
-    stored = x.data[x.data != 0], x.indices[x.data != 0]
-    ones, others = (np.bincount(stored[1][where], minlength=x.shape[1]) for where in (stored[0] == 1, stored[0] != 1))
-    return (ones > 0) & (ones < x.shape[0]) & (others == 0)
+    zeros, ones, others = (np.zeros(x.shape[1], bool) for _ in range(3))
+    for block in row_blocks(x):
+        if sparse.issparse(block):
+            places, values = block.indices, block.data
+            zeros |= np.bincount(places[values != 0], minlength=x.shape[1]) < block.shape[0]
+            ones[places[values == 1]] = True
+            others[places[(values != 0) & (values != 1) & ~np.isnan(values)]] = True
+        else:
+            zeros |= (block == 0).any(0)
+            ones |= (block == 1).any(0)
+            others |= ((block != 0) & (block != 1) & ~np.isnan(block)).any(0)
+    return zeros & ones & ~others

@@ -34,6 +34,12 @@ class Categorical(Likelihood):
         categories of its own."""
         return cls(layout.features, layout.widths if max(layout.blocks, default=0) > 1 else ())
 
+    @staticmethod
+    def blocks_of(x: Matrix, layout: Layout) -> tuple[int, ...]:
+        """Return the blocks of the data; none where no column has categories of its own, for then all features are
+        those of one column."""
+        return layout.blocks if max(layout.blocks, default=0) > 1 else ()
+
     def _log_softmax(self, outputs: Tensor) -> Tensor:
         parts = outputs.split([count * width for count, width in self._runs], -1)
         return torch.cat(
@@ -60,11 +66,6 @@ class Categorical(Likelihood):
 
     def extra_repr(self) -> str:
         return f"{self.features}, blocks={self.blocks}"
-
-
-def _columns(x: Matrix, layout: Layout) -> tuple[int, ...]:
-    """The blocks; none where no column has categories of its own, for then all features are those of one column."""
-    return layout.blocks if max(layout.blocks, default=0) > 1 else ()
 
 
 def wrong_sum(x: Matrix) -> bool:
@@ -97,5 +98,5 @@ CATEGORICAL = Family(
     "one-hot columns, one category a block",
     Categorical.of,
     _refusal,
-    columns=_columns,
+    columns=Categorical.blocks_of,
 )

@@ -31,7 +31,7 @@ class Gaussian(Likelihood):
             self.spread = nn.Parameter(torch.full((features,), math.log(math.expm1(1 - floor))))
 
     def scale(self) -> Tensor | None:
-        """Standard deviations of the features; None stands for 1."""
+        """Return standard deviations of the features; None stands for 1."""
         return self.floor + F.softplus(self.spread) if self.learned else None
 
     def entries(self, outputs: Tensor, batch: Batch) -> Tensor:

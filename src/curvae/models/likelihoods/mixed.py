@@ -71,6 +71,17 @@ class Mixed(Likelihood):
         )
         return cls([(features[kind], part) for kind, part in enumerate(made) if features[kind]])
 
+    @staticmethod
+    def blocks_of(x: Matrix, layout: Layout) -> tuple[int, ...]:
+        """Return the blocks that are known, or find them: 1 for a column that holds 0 and 1 and nothing else, 0 for
+        others."""
+        return layout.blocks or tuple(find_binary(x).astype(int).tolist())
+
+    @staticmethod
+    def numeric(layout: Layout) -> NDArray[np.bool_]:
+        """Tell which features are columns of numbers."""
+        return np.repeat(np.array(layout.blocks or (0,) * layout.features) == 0, layout.widths)
+
     def _split(self, values: Tensor) -> tuple[Tensor, ...]:
         """Values of all features, by part."""
         values = values if self.order is None else values.index_select(-1, self.order)
@@ -86,7 +97,7 @@ class Mixed(Likelihood):
         return list(zip(self.parts, outputs.split([part.outputs for part in self.parts], -1), strict=True))
 
     def _batches(self, batch: Batch) -> list[Batch]:
-        """What each part is told: its own features, and all that is known about the rows."""
+        """Return the batch of each part: its own features, and all that is known about the rows."""
         targets, observed = self._split(batch.target), batch.observed
         masks: Sequence[Tensor | None] = [None] * len(targets) if observed is None else self._split(observed)
         return [
@@ -97,14 +108,14 @@ class Mixed(Likelihood):
     def log_prob(self, outputs: Tensor, batch: Batch | Tensor) -> Tensor:
         batches = self._batches(Batch.of(batch))
         found: list[Tensor] = [
-            part.log_prob(own, told) for (part, own), told in zip(self._each(outputs), batches, strict=True)
+            part.log_prob(own, rows) for (part, own), rows in zip(self._each(outputs), batches, strict=True)
         ]
         return sum(found[1:], start=found[0])
 
     def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
         batches = self._batches(batch)
         return self._merge(
-            [part.entries(own, told) for (part, own), told in zip(self._each(outputs), batches, strict=True)]
+            [part.entries(own, rows) for (part, own), rows in zip(self._each(outputs), batches, strict=True)]
         )
 
     def mean(self, outputs: Tensor, batch: Batch | None = None) -> Tensor:
@@ -127,11 +138,6 @@ class Mixed(Likelihood):
         return ""
 
 
-def _blocks(x: Matrix, layout: Layout) -> tuple[int, ...]:
-    """The blocks that are known, or found: 1 for a column that holds 0 and 1 and nothing else, 0 for others."""
-    return layout.blocks or tuple(find_binary(x).astype(int).tolist())
-
-
 def _refusal(x: Matrix, layout: Layout) -> str | None:
     start = 0
     for block, width in zip(layout.blocks, layout.widths, strict=bool(layout.blocks)):
@@ -149,16 +155,11 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
     return None
 
 
-def _numbers(layout: Layout) -> NDArray[np.bool_]:
-    """Which features are columns of numbers."""
-    return np.repeat(np.array(layout.blocks or (0,) * layout.features) == 0, layout.widths)
-
-
 MIXED = Family(
     "mixed",
     "columns of several kinds: numbers gaussian, 0 and 1 bernoulli, categories categorical",
     Mixed.of,
     _refusal,
-    standardise=_numbers,
-    columns=_blocks,
+    standardise=Mixed.numeric,
+    columns=Mixed.blocks_of,
 )

@@ -1,0 +1,1004 @@
+"""Read graphs from files, from objects of other libraries, or by the name of a built-in graph.
+
+Lists of edges in text, Parquet, pandas frames and arrays become columns of names, which `code_nodes` and `number_nodes`
+turn into nodes and links; matrices and objects that number their nodes have these already.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array, issparse, triu
+
+from ...errors import CurvaeError
+from .. import memory
+from ..dataset import feature_names
+from ..files import (
+    BROKEN_GZIP,
+    Messages,
+    count,
+    fetch,
+    is_packed,
+    not_found,
+    one_line,
+    open_file,
+    opened_parquet,
+    places,
+    quoted,
+    require_file,
+)
+from ..matrices import read_sparse
+from ..tables import require_column
+from ..text_tables import (
+    BLANKS,
+    COMMA_NUMBER,
+    HEAD,
+    LONGEST,
+    NUMBER,
+    SEPARATORS,
+    TextFile,
+    check_cells,
+    check_widths,
+    has_decimal_commas,
+    is_text,
+    scan,
+    sniff,
+    split,
+    texts_of,
+)
+from .graph_data import Graph
+from .merging import Categories, Filling, NodeRequest, NodeTable, RawGraph, describe_nodes, merge_links, names_nodes
+
+__all__ = [
+    "BUILT_IN_GRAPHS",
+    "GRAPH_FILES",
+    "HEADER_ADVICE",
+    "LARGE",
+    "Ends",
+    "code_nodes",
+    "end_columns",
+    "load_graph",
+    "looks_like_edges",
+    "looks_like_header",
+    "number_nodes",
+    "read_edge_list",
+    "weight_column",
+]
+
+Ends = tuple[str, str]
+"""names of the columns with the first and the second node of an edge; without a header their numbers, from 1"""
+
+
+_FOLDER = "graphs"
+_ADDRESS = "https://raw.githubusercontent.com/HazyResearch/hyperbolics/"
+
+# Files of Sala et al. (2018), Representation tradeoffs for hyperbolic embeddings, as first committed: their folders on
+# the web, names and SHA-256.
+BUILT_IN_GRAPHS = {
+    "phylogenetic": (
+        "1e47ff42fc0d6ebbad0ffbafad1272bb060efd18/combinatorial/",
+        "phylo_tree.edges",
+        "e1b4607b0112a692e56ccd4dd5cd35cb3cebf4a45f907e0e8bbf788fe5f3499e",
+    ),
+    "csphd": (
+        "2aa7baea0f9f5753666970f25f8e4b6e655dbb9b/data/edges/",
+        "ca-CSphd.edges",
+        "26d761c07db457623c1e0be9644f62f188d376335a317b69b4de7f20e7c202ca",
+    ),
+    "diseases": (
+        "2aa7baea0f9f5753666970f25f8e4b6e655dbb9b/data/edges/",
+        "bio-diseasome.edges",
+        "c6f7e0846e0547b5eec989e0f8dff58f66acc4dd86c0af3e0c644981f6a4d80c",
+    ),
+}
+
+
+def load_graph(
+    source: Any,
+    *,
+    nodes: NodeTable | None = None,
+    label: str | None = None,
+    features: Sequence[str] | None = None,
+    features_file: Any = None,
+    categorical: Categories = (),
+    weighted: bool = False,
+    directed: bool = False,
+    isolated: bool = False,
+    missing: Filling = "error",
+    source_column: str | None = None,
+    target_column: str | None = None,
+    header: bool | None = None,
+    known: Collection[str] = (),
+) -> Graph:
+    """Load a graph and make it free of loops and, unless `directed`, undirected; its `notes` say what was done.
+
+    Arguments:
+        source: a file (edge list as text or Parquet, Matrix Market, .npz of scipy, GraphML; text may be gzipped), a
+            graph of networkx, a sparse adjacency matrix of scipy, a `Data` of torch-geometric, a pandas frame of edges,
+            an array or list of pairs of nodes, or the name of a graph of the paper: phylogenetic, csphd, diseases. A
+            file of that name takes precedence.
+        nodes: a table of nodes, as a file or a pandas frame. A column named id, node or name, or else the first, has
+            their names.
+        label: column of the table, or attribute of the nodes of GraphML and networkx, with a label for each node.
+        features: columns or attributes of numbers to use as features. By default all columns of numbers of the table
+            that have no gaps; an empty list for none.
+        features_file: features in a file of their own, or as an array, sparse matrix or frame. A table (.csv, .tsv,
+            .parquet) names its nodes as `nodes` does, and all its columns of numbers are features, or those that are
+            named. The rows of a matrix (.npz of scipy, which stays sparse, .npy, .mtx) are in the order of `nodes`, or
+            nodes are called by the numbers of their rows.
+        categorical: text columns to use as features, one for each category: names, or a mapping from names to lists of
+            categories.
+        weighted: whether to read weights, which must be positive. Weights of repeated edges are summed.
+        directed: whether to keep the direction of edges, from the first node to the second.
+        isolated: whether nodes that only the table names are added to the graph, without edges.
+        missing: what to do about missing features: "error" raises, "mean" fills in the mean of the column.
+        source_column, target_column: columns of a list of edges that name the first and the second node of an edge; in
+            a text file without a header their numbers, from 1. By default those with usual names, such as source and
+            target, or else the first two of at most three.
+        header: whether the first line of a list of edges names its columns; None detects it.
+        known: names of nodes, such as those of another graph: a first line that has them is no header. Those in a table
+            of nodes are known too.
+
+    Example:
+        >>> graph = load_graph([("ann", "ben"), ("ben", "cem"), ("ben", "ann")])
+        >>> graph.names.tolist(), graph.edges.tolist(), graph.notes
+        (['ann', 'ben', 'cem'], [[0, 1], [1, 2]], ('given in both directions and merged: 1 edge.',))
+    """
+    asked = NodeRequest(nodes, label, features, features_file, categorical, isolated, missing)
+    ends = None
+    if source_column is not None and target_column is not None:
+        ends = source_column, target_column
+    elif source_column is not None or target_column is not None:
+        raise CurvaeError("an edge has two nodes; give both source_column=… and target_column=…")
+    try:
+        raw = _read(source, weighted, header, ends)
+        if raw.header and (set(raw.header) <= set(known) or (nodes is not None and names_nodes(nodes, raw.header))):
+            raw = _read(source, weighted, False, ends)
+        describe_nodes(raw, asked)
+    except OSError as error:
+        raise CurvaeError(
+            f"{error.filename or source} cannot be read: {error.strerror or error}; check the file and its permissions"
+        ) from error
+    return merge_links(raw, directed)
+
+
+def _read(source: Any, weighted: bool, header: bool | None, ends: Ends | None) -> RawGraph:
+    """Read a file or take an object, by whichever function fits."""
+    source = _find(source) if isinstance(source, str | Path) else source
+    name = source.name if isinstance(source, Path) else "the graph"
+    networkx = sys.modules.get("networkx")  # whoever has such a graph has imported it
+    readers: tuple[tuple[bool, Callable[..., RawGraph]], ...] = (
+        (isinstance(source, pd.DataFrame), from_frame),
+        (networkx is not None and isinstance(source, networkx.Graph), from_networkx),
+        (issparse(source), from_matrix),
+        (getattr(source, "edge_index", None) is not None, from_geometric),
+        (True, from_pairs),
+    )
+    reader = _file_reader(source) if isinstance(source, Path) else next(reader for fits, reader in readers if fits)
+    if reader is read_edge_list:
+        return reader(source, weighted, header, ends)
+    if header is not None:
+        raise CurvaeError(f"{name} is no list of edges in a text file, which alone has a header; leave out header=…")
+    if reader in (from_frame, read_parquet_edges):
+        return reader(source, weighted, ends=ends)
+    if ends is not None:
+        raise CurvaeError(f"{name} is no table of edges; leave out source_column=… and target_column=…")
+    return reader(source, weighted)
+
+
+def _file_reader(path: Path) -> Callable[..., RawGraph]:
+    """Choose what reads a file, by its name or else by how it starts."""
+    name = path.name.lower().removesuffix(".gz")
+    if (known := next((reader for ending, reader in GRAPH_FILES.items() if name.endswith(ending)), None)) is not None:
+        return known
+    if name.endswith(_UNREAD):
+        raise CurvaeError(
+            f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
+        )
+    try:
+        with open_file(path) as stream:
+            start = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    except BROKEN_GZIP:  # the reader raises the error
+        return read_edge_list
+    # As a list of edges the sizes of a matrix would be an edge.
+    if start.startswith(b"%%matrixmarket"):
+        return read_adjacency
+    return read_graphml if start.startswith((b"<?xml", b"<graphml")) else read_edge_list
+
+
+def _find(source: str | Path) -> Path:
+    path = Path(source)
+    if path.exists() or path.is_symlink():
+        require_file(path)
+        return path
+    if str(source) not in BUILT_IN_GRAPHS:
+        raise not_found(path, BUILT_IN_GRAPHS, f"graphs known by name are {', '.join(BUILT_IN_GRAPHS)}")
+    folder, file, checksum = BUILT_IN_GRAPHS[str(source)]
+    for found in (place / name for place in places(_FOLDER) for name in (file, f"{file}.gz")):
+        if found.is_file():
+            return found
+    return fetch(_FOLDER, _ADDRESS + folder, {file: checksum}, what=f"graph {source}") / file
+
+
+# Names of nodes as numbers: how the two columns of a list of edges become nodes and links.
+
+_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})")  # as it would be printed
+
+
+def code_nodes(left: Any, right: Any) -> tuple[NDArray[np.str_], NDArray[Any]]:
+    """List the different names in two columns, and the position of each cell among them, (2, rows).
+
+    Names are whole numbers, texts, or anything else as it is printed, without the blanks around them; a missing value
+    is an empty name. All names of the first column come before those that only the second has.
+
+    Example:
+        >>> names, codes = code_nodes(pd.Series(["b", "c "]), pd.Series(["c", None]))
+        >>> names.tolist(), codes.tolist()
+        (['b', 'c', ''], [[0, 1], [1, 2]])
+    """
+    columns: list[tuple[int, NDArray[Any]]] = []
+    found: list[str] = []
+    at_once = left.dtype == right.dtype and getattr(left.dtype, "kind", "O") in "iu"
+    for side in [pd.concat([left, right])] if at_once else [left, right]:
+        if pd.api.types.is_string_dtype(side):
+            side = side.fillna("")
+        elif not (isinstance(side.dtype, np.dtype) and side.dtype.kind in "iu"):
+            side = pd.Series(texts_of(side))
+        codes, different = _factorize(side)
+        columns.append((len(found), codes))
+        found += [str(name).strip() for name in different]
+    same, names = pd.factorize(np.array(found, dtype=object))
+    same = same.astype(np.min_scalar_type(len(names)))
+    return names.astype(np.str_), np.concatenate([same[start:][codes] for start, codes in columns]).reshape(2, -1)
+
+
+def _factorize(column: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Do as `pd.factorize`, but faster where most integers of a range occur, also as texts below a header."""
+    if isinstance(column.dtype, pd.ArrowDtype):
+        with suppress(ValueError):
+            numbers = column.iloc[1:].astype("int64[pyarrow]")
+            if (numbers.astype(column.dtype) == column.iloc[1:]).all():  # as they would be printed
+                codes, different = _factorize(pd.Series(numbers.to_numpy()))
+                codes = np.concatenate([np.zeros(1, codes.dtype), codes + 1])
+                return codes, np.append(column.iloc[0], different.astype(object))
+    elif column.dtype.kind in "iu":
+        numbers, low = column.to_numpy(), int(column.min()) if len(column) else 0
+        size = int(numbers.max(initial=low)) - low + 1
+        if size < 4 * len(numbers) and low + size < 2**63:
+            numbers = numbers.astype(np.int64, copy=False) - low
+            present = np.zeros(size, dtype=bool)
+            present[numbers] = True
+            position = np.cumsum(present, dtype=np.min_scalar_type(-size - 1)) - 1
+            return position[numbers], np.flatnonzero(present) + low
+    codes, found = pd.factorize(column)
+    return codes, found.to_numpy(object)
+
+
+def number_nodes(
+    source: str,
+    names: NDArray[np.str_],
+    codes: NDArray[Any],
+    where: Callable[[int], str] = lambda link: f"row {link + 1}",
+    fix: str = "give two",
+) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+    """List the names of all nodes that occur, (nodes,), and the links between their positions, (links, 2).
+
+    Nodes are ordered by number if all names are integers, else by first appearance. Raises for an empty name.
+
+    Arguments:
+        source: name of the graph in messages.
+        names, codes: different names, and the positions among them of the two nodes of each link, (2, links).
+        where: says where the link with a given number is found; by default its row.
+        fix: what to do about an empty name.
+
+    Example:
+        >>> names, links = number_nodes("g.csv", *code_nodes(pd.Series(["b", "c "]), pd.Series(["c", "a"])))
+        >>> names.tolist(), links.tolist()
+        (['b', 'c', 'a'], [[0, 1], [1, 2]])
+    """
+    if (empty := (names == "")[codes].any(0)).any():
+        raise CurvaeError(f"{source}: {where(int(np.argmax(empty)))} names only one node; {fix}")
+    used = np.flatnonzero(np.bincount(codes.ravel(), minlength=len(names)))
+    if all(map(_INTEGER.fullmatch, names[used].tolist())):
+        order = used[np.argsort(names[used].astype(np.int64), kind="stable")]
+    else:
+        order = pd.unique(codes.T.ravel())
+    position = np.empty(len(names), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    return names[order], position[codes].T
+
+
+# Lists of edges in text files.
+
+LARGE = 1 << 22
+"""bytes of a file from which on Arrow is tried"""
+
+_BLOCK = 1 << 24  # bytes of text that Arrow parses at once
+_ENDS = (
+    ("source", "target"),
+    ("from", "to"),
+    ("src", "dst"),
+    ("source", "destination"),
+    ("fromnodeid", "tonodeid"),
+    ("node1", "node2"),
+    ("id1", "id2"),
+    ("start", "end"),
+    ("head", "tail"),
+    ("tail", "head"),
+    ("parent", "child"),
+    ("child", "parent"),
+    ("subject", "object"),
+    ("u", "v"),
+    ("i", "j"),
+)
+_WEIGHTS = ("weight", "weights", "value", "score", "strength", "count", "w")
+
+HEADER_ADVICE = "; use header=False if it is an edge"
+"""what to do where the first line may be no header"""
+
+_WIDEST = 3  # columns of a list of edges: two nodes and a weight
+_WANTED = "two names a line, one line an edge"
+_LEFT_OUT = "left out: {} beside the names; use weighted=True to read weights."
+_ROWS, _REPEATED = 10_000, 0.1  # of a table that may list edges: rows to look at, share that may be repeated
+_STARTS = " \t\n\r\x0b\x0c#%"  # of lines that may be blank or a comment
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+_QUOTE = re.compile(r'(?:^|[\s,;|])"')  # where a quoted name starts
+
+
+def read_edge_list(path: Path, weighted: bool, header: bool | None = None, ends: Ends | None = None) -> RawGraph:
+    """Read a list of edges.
+
+    Arguments:
+        path: a text file, which may be gzipped. A line has two names, separated by blanks, tabs, commas or semicolons,
+            and possibly further columns; lines that start with # or % are comments.
+        weighted: whether to read weights.
+        header: whether the first line names the columns; None to detect it.
+        ends: the columns that name nodes; None to find them.
+    """
+    messages = Messages()
+    file = scan(path, _WANTED, messages)
+    frame, separator, records = _read_cells(file, weighted, ends)
+    first, width = records[0], len(records[0])
+    likely = _likely_ends(first, ends)
+    names, codes = code_nodes(*(frame[column] for column in likely))
+    pair, doubtful = tuple(names[codes[:, 0]].tolist()), False
+    if header is None:
+        header, doubtful = _detect_header(path, records, names, codes, ends)
+        if header:
+            doubt = f", which no other line names{HEADER_ADVICE}" if doubtful else ""
+            messages.note(f"the first line was taken as a header: {quoted(first)}{doubt}.")
+        elif doubtful:
+            joined = "the first line joins {!r} and {!r}".format(*pair)
+            messages.warn(f"{joined}, which no other line names; use header=True if it is a header.")
+    columns, skipped = first if header else None, int(header)
+    left, right = end_columns(path, columns, width, ends)
+    if (left, right) != likely:
+        names, codes = code_nodes(frame[left], frame[right])
+
+    def where(row: int) -> str:
+        return f"line {_look(file).number(row + skipped)}"
+
+    names, links = number_nodes(path.name, names, codes[:, skipped:], where, f"give {_WANTED}")
+    if not any(re.search(r"\w", record[right]) for record in records):  # an arrow, or another format
+        raise CurvaeError(f"{path.name} has {first[right]!r} instead of a second name; remove it")
+    named = (first[left], first[right]) if header else ()
+    raw = RawGraph(path.name, names, links, header=pair if header and doubtful else (), ends=named, messages=messages)
+    if weighted:
+        column = weight_column(path.name, columns, width, (left, right))
+        raw.set_weights(_read_weights(frame[column].iloc[skipped:], separator, messages), True, where)
+    elif width > 2:
+        messages.note(_LEFT_OUT.format(count(width - 2, "column")))
+    return raw
+
+
+def _read_weights(cells: Any, separator: str, messages: Messages) -> Any:
+    """Convert a column of texts to positive numbers, or leave them as texts with decimal points."""
+    texts = cells.str.strip()
+    if isinstance(texts.dtype, pd.ArrowDtype):
+        with suppress(ValueError):
+            numbers = texts.astype("double[pyarrow]").to_numpy()
+            if numbers.min(initial=np.inf) > 0 and numbers.max(initial=0) < np.inf:
+                return numbers
+    if has_decimal_commas(texts, separator):
+        messages.note("numbers were read with decimal commas.")
+        texts = texts.str.replace(",", ".")
+    return texts
+
+
+def _read_cells(file: TextFile, weighted: bool, ends: Ends | None) -> tuple[pd.DataFrame, str, list[list[str]]]:
+    """Read the columns that are needed, or all, as texts; also return the separator and the first records, split."""
+    path = file.path
+    large = path.stat().st_size >= LARGE and file.encoding == "utf-8-sig" and find_spec("pyarrow") is not None
+    lines = _look(file, whole=not large)
+    separator, records = _sniff(lines)
+    width = len(records[0])
+    memory.require(64 * lines.total * width, f"{path.name} ({lines.total:,} lines)", fix="use fewer edges")
+    if large:
+        some = sorted({0, 1, *_likely_ends(records[0], ends)})
+        columns = range(width) if weighted or ends is not None else some
+        if (plain := _parse_plain(lines, separator, records, columns)) is not None:
+            return plain, separator, records
+        lines = _look(file)
+    try:
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            header=None,
+            names=list(range(width)),
+            index_col=False,
+            skiprows=lines.skipped,
+            encoding=file.encoding,
+            compression="gzip" if is_packed(path) else None,
+            dtype=str,
+            na_filter=False,  # a node may be called NA
+            skipinitialspace=True,
+        )
+    except pd.errors.ParserError as error:
+        raise lines.check(separator, width) from error
+    merged = len(frame) != lines.total - len(lines.skipped)
+    # A line that is too short looks like one that ends in an empty field.
+    if merged or bool((frame[width - 1] == "").any()):
+        unreadable = lines.check(separator, width)
+        if merged:
+            raise unreadable
+    check_cells(path, frame)
+    return frame, separator, records
+
+
+def _parse_plain(
+    lines: _Lines, separator: str, records: Sequence[Sequence[str]], columns: Sequence[int]
+) -> pd.DataFrame | None:
+    """Read some columns of a large file by Arrow; return None unless the separator always ends a cell, and a line is an
+    edge, except for comments at the top."""
+    from pyarrow import ArrowInvalid, compute, concat_tables, csv, string, table
+
+    spaced = separator == BLANKS
+    if (
+        lines.file.quotes > lines.head[0].count('"')
+        or lines.skipped != list(range(len(lines.skipped)))
+        or (spaced and any(line.split(" ") != record for line, record in zip(lines.head, records, strict=False)))
+    ):
+        return None
+    names = [str(column) for column in range(len(records[0]))]
+    wanted = [names[column] for column in columns]
+    try:
+        with open_file(lines.file.path) as stream:
+            # The first line may be a header with quotes.
+            rest = csv.read_csv(
+                stream,
+                csv.ReadOptions(block_size=_BLOCK, column_names=names, skip_rows=len(lines.skipped) + 1),
+                csv.ParseOptions(delimiter=" " if spaced else separator, quote_char=False),
+                csv.ConvertOptions(
+                    column_types=dict.fromkeys(wanted, string()), include_columns=wanted, null_values=[]
+                ),
+            )
+    except ArrowInvalid:
+        return None
+    cells = concat_tables([table([[records[0][column]] for column in columns], wanted), rest])
+    for number, column in enumerate(cells.columns):
+        lengths = compute.min_max(compute.binary_length(column)).as_py()
+        marks = ("#", "%") if number == 0 else ()
+        comments = (compute.starts_with(compute.utf8_ltrim_whitespace(column), mark) for mark in marks)
+        tabs = (compute.match_substring(column, tab) for tab in ("\t" if spaced else ""))
+        odd = any(compute.any(found).as_py() for found in (*comments, *tabs))
+        if odd or not 0 < lengths["min"] <= lengths["max"] <= LONGEST:
+            return None
+    return cells.to_pandas(types_mapper=pd.ArrowDtype).set_axis(list(columns), axis=1)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """A text file line by line: how many there are, which are blank or comments, and the first of the others."""
+
+    file: TextFile
+    total: int
+    skipped: list[int]
+    head: list[str]
+
+    def number(self, row: int) -> int:
+        """Number in the file, from 1, of the line with this edge."""
+        return int(np.delete(np.arange(1, self.total + 1), self.skipped)[row])
+
+    def check(self, separator: str, width: int) -> CurvaeError:
+        """Raise for the first line with an open quote or another number of fields; if none has, return an error."""
+        check_widths(self.file, separator, width, prepare=self._prepare)
+        return CurvaeError(f"{self.file.path.name} cannot be read as a list of edges; give {_WANTED}")
+
+    def _prepare(self, stream: IO[str]) -> Iterator[str]:
+        skipped = set(self.skipped)
+        for number, line in enumerate(stream):
+            if number not in skipped and line.count('"') % 2 and _QUOTE.search(line):
+                raise CurvaeError(
+                    f"{self.file.path.name}: line {number + 1} opens a quote and does not close it; close it, or "
+                    "remove the line break from the name"
+                )
+            yield "" if number in skipped else line
+
+
+def _look(file: TextFile, whole: bool = True) -> _Lines:
+    """Read through a file once to find its comments and its first edges, or no further than these."""
+    skipped: list[int] = []
+    head: list[str] = []
+    number = -1
+    with file.open() as stream:
+        for number, line in enumerate(stream):
+            if line[0] in _STARTS and line.lstrip()[:1] in ("", "#", "%"):
+                skipped.append(number)
+            elif len(head) < HEAD:
+                head.append(line.strip("\r\n"))
+            elif not whole:
+                break
+    if not head:
+        raise CurvaeError(f"{file.path.name} contains only comments; give {_WANTED}")
+    if any(_CONTROL.search(line) for line in head):
+        raise CurvaeError(f"{file.path.name} is not a text file; give {_WANTED}")
+    return _Lines(file, number + 1 if whole else file.lines, skipped, head)
+
+
+def _sniff(lines: _Lines) -> tuple[str, list[list[str]]]:
+    """Find the separator and the first records, all of one width of two or more."""
+    # In a .csv file bars and tabs rather belong to names.
+    likely = (";", ",", "\t", "|") if lines.file.path.name.lower().endswith((".csv", ".csv.gz")) else SEPARATORS
+    separator, records = sniff(lines.head, (*likely, BLANKS))
+    if separator == "," and _commas_are_decimal(spaced := split(lines.head, BLANKS)):
+        separator, records = BLANKS, spaced
+    widths = {len(record) for record in records}
+    if widths <= {1}:
+        raise CurvaeError(
+            f"{lines.file.path.name} has one column; give {_WANTED}, separated by blanks, tabs, commas or semicolons"
+        )
+    if len(widths) > 1:
+        raise lines.check(separator, len(records[0]))
+    return separator, records
+
+
+def _commas_are_decimal(records: Sequence[Sequence[str]]) -> bool:
+    """Whether the only commas are in numbers after the two names."""
+    body = records[1:] or records
+    if len({len(record) for record in records}) > 1 or any("," in cell for record in body for cell in record[:2]):
+        return False
+    return all(re.fullmatch(f"{COMMA_NUMBER}|{NUMBER}", cell) for record in body for cell in record[2:])
+
+
+def _detect_header(
+    path: Path,
+    records: Sequence[Sequence[str]],
+    names: NDArray[np.str_],
+    codes: NDArray[Any],
+    ends: Ends | None,
+) -> tuple[bool, bool]:
+    """Return whether the first line holds column names, which are then no names of nodes, and whether that is in doubt.
+
+    In a .csv or .tsv file, which usually has a header, it is enough that no other line has its names, unless most
+    others stand apart like that too. In other files such a line is an edge. Both are in doubt.
+    """
+    first = names[codes[:, 0]].tolist()
+    if ends == tuple(first) and not all(end.isdecimal() for end in ends):
+        return True, False
+    marked = np.zeros(len(names), dtype=bool)
+    marked[codes[:, 0]] = True
+    if marked[codes[:, 1:]].any():
+        return False, False
+    if looks_like_header(records):
+        return True, False
+    alone = (np.bincount(codes.ravel()) == 1)[codes].all(0)
+    numbers = any(re.fullmatch(NUMBER, name) for name in first)
+    if numbers or len(alone) < 3 or not alone[0] or alone[1:].mean() >= 0.5:
+        return False, False
+    return path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv")), True
+
+
+# --- columns --------------------------------------------------------------------------------------------------------
+
+
+def _named_ends(cells: Sequence[str]) -> tuple[int, int] | None:
+    """Find two columns with usual names for the ends of an edge."""
+    folded = [re.sub(r"[\W_]", "", cell.casefold()) for cell in cells]
+    return next(((folded.index(a), folded.index(b)) for a, b in _ENDS if a in folded and b in folded), None)
+
+
+def _likely_ends(first: Sequence[str], ends: Ends | None) -> tuple[int, int]:
+    """Find the columns that name nodes before it is known whether the first record is a header."""
+    numbered = ends is not None and all(end.isdecimal() for end in ends)
+    columns = [str(number + 1) for number in range(len(first))] if numbered else list(first)
+    if ends is not None and set(ends) <= set(columns):
+        return columns.index(ends[0]), columns.index(ends[1])
+    return _named_ends(first) or (0, 1)
+
+
+def end_columns(
+    source: str | Path, header: Sequence[str] | None, width: int, ends: Ends | None = None
+) -> tuple[int, int]:
+    """Find the two columns that name nodes: those asked for, else by their names, else the first two.
+
+    A table of more than three columns, none of which have a usual name, is refused: it is likelier a table of rows.
+
+    Example:
+        >>> end_columns("g.csv", ["Id", "Source", "Target", "Weight"], 4), end_columns("g.csv", ["ann", "ben"], 2)
+        ((1, 2), (0, 1))
+        >>> end_columns("g.csv", ["who", "whom", "when", "where"], 4, ends=("who", "whom"))
+        (0, 1)
+    """
+    path, columns = Path(source), list(header or (str(number + 1) for number in range(width)))
+    if width < 2:
+        raise CurvaeError(f"{path.name} has one column or none; give two that name nodes")
+    if ends is not None:
+        for role, name in zip(("source_column", "target_column"), ends, strict=True):
+            require_column(path, role, name, columns)
+        if ends[0] == ends[1]:
+            raise CurvaeError(f"source_column=… and target_column=… both are {ends[0]!r}; name two columns")
+        return columns.index(ends[0]), columns.index(ends[1])
+    found = _named_ends(header) if header else None
+    if found is None and width > _WIDEST:
+        rows = f"curvae fit {shlex.quote(str(source))}" if isinstance(source, Path) else "PoincareVAE"
+        first, second = (json.dumps(name, ensure_ascii=False) for name in columns[:2])
+        raise CurvaeError(
+            f"{path.name} has {width:,} columns, and a list of edges two or three; use {rows} for a table of rows, or "
+            f"say which columns name the nodes of an edge: source_column={first} target_column={second}"
+        )
+    return found or (0, 1)
+
+
+def weight_column(source: str, header: Sequence[str] | None, width: int, ends: tuple[int, int]) -> int:
+    """Find the column of weights: by its name, else the only one that does not name nodes, without a header the third.
+
+    Example:
+        >>> weight_column("friends.csv", ["from", "to", "year", "weight"], 4, (0, 1))
+        3
+    """
+    folded = [cell.strip().casefold() for cell in header or ()]
+    named = [folded.index(name) for name in _WEIGHTS if name in folded]
+    others = [column for column in range(width) if column not in ends]
+    if not others:
+        raise CurvaeError(f"{source} has no third column for weights; add it, or leave out weighted=True")
+    if not (found := [column for column in named if column in others]) and header and len(others) > 1:
+        raise CurvaeError(
+            f"{source} has several columns beside the names, {quoted([header[column] for column in others])}, none of "
+            "them called 'weight'; rename the one with the weights"
+        )
+    return (found or others)[0]
+
+
+def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
+    """Whether the first of some records holds column names.
+
+    It does if it has the usual names, or two names that differ only in a 1 and a 2 and start no other record, or a
+    text where all other records have a number.
+
+    Example:
+        >>> looks_like_header([["protein1", "protein2"], ["p53", "mdm2"]])
+        True
+        >>> looks_like_header([["ann", "ben", "weight"], ["ben", "cem", "2"]])
+        True
+        >>> looks_like_header([["n1", "n2"], ["n2", "n3"]])
+        False
+    """
+    first, rest = records[0], records[1:]
+    if _named_ends(first) is not None:
+        return True
+    if (stem := _common_stem(first)) is not None:
+        series = re.compile(rf"{re.escape(stem)}[\W_]*(?:\d+|\w)", re.IGNORECASE)
+        return not any(series.fullmatch(cell) for record in rest for cell in record[:2])
+    if not rest:
+        return False
+    numbers = [all(re.fullmatch(NUMBER, record[k]) for record in rest) for k in range(len(first))]
+    texts = [cell != "" and re.fullmatch(NUMBER, cell) is None for cell in first]
+    if numbers[0] and numbers[1]:
+        return texts[0] and texts[1]
+    return any(number and text for number, text in zip(numbers[2:], texts[2:], strict=True))
+
+
+def _common_stem(header: Sequence[str]) -> str | None:
+    """What the first two names have in common if they differ only in a 1 and a 2, or the like."""
+    a = re.fullmatch(r"(.+?)[\W_]*[1ax]", header[0].casefold())
+    b = re.fullmatch(r"(.+?)[\W_]*[2by]", header[1].casefold())
+    return a[1] if a and b and a[1] == b[1] else None
+
+
+def looks_like_edges(table: pd.DataFrame) -> bool:
+    """Whether the rows of a table are likely the edges of a graph: two names, or numbers of nodes, and maybe a weight.
+
+    Whole numbers may be measurements as well. They are numbers of nodes if the columns have usual names, no edge is
+    given twice, none joins a node to itself, and most nodes of one column are in the other too.
+
+    Example:
+        >>> looks_like_edges(pd.DataFrame({"from": [1, 1, 2], "to": [2, 3, 4]}))
+        True
+        >>> looks_like_edges(pd.DataFrame({"from": [1.5, 1.0, 2.0], "to": [2.0, 3.0, 4.0]}))
+        False
+    """
+    header, rows = [str(name) for name in table.columns], table.head(_ROWS)
+    if len(header) == 1:  # numbers that blanks separate, the first two in the place of a header
+        cells = [record.split() for record in (header[0], *rows.iloc[:, 0].astype(str))]
+        return all(len(cell) in (2, 3) and cell[0].isdecimal() and cell[1].isdecimal() for cell in cells)
+    if len(header) not in (2, 3) or any(is_text(rows.iloc[:, place]) for place in range(2, len(header))):
+        return False
+    left, right = rows.iloc[:, 0], rows.iloc[:, 1]
+    if rows.iloc[:, :2].duplicated().mean() > _REPEATED:
+        return False
+    if not all(pd.api.types.is_integer_dtype(side.dtype) for side in (left, right)):
+        return is_text(left) and is_text(right)
+    if (_named_ends(header) is None and _common_stem(header) is None) or bool((left == right).any()):
+        return False
+    sides = set(left.tolist()), set(right.tolist())
+    return len(sides[0] & sides[1]) >= min(map(len, sides)) / 2
+
+
+# Graphs from objects: of networkx and torch-geometric, sparse matrices of scipy, frames and pairs of edges.
+#
+# GraphML files (Brandes et al., 2002, GraphML progress report) are read through networkx.
+
+_FORMS = "a file, a networkx graph, a scipy sparse matrix, torch-geometric data, a frame of edges or pairs of nodes"
+
+
+def from_networkx(graph: Any, weighted: bool, source: str = "the networkx graph") -> RawGraph:
+    """Take a graph of networkx, of any class.
+
+    Nodes are named as they print, and their data become attributes. The weight of an edge is its attribute "weight".
+    """
+    names = np.array([str(node) for node in graph], dtype=np.str_)
+    if np.unique(names).size < names.size:
+        raise CurvaeError(f"{source} has different nodes that print alike; relabel them")
+    place = {node: i for i, node in enumerate(graph)}
+    links = np.array([(place[a], place[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
+    raw = RawGraph(source, names, links, directed=graph.is_directed())
+    raw.attributes = pd.DataFrame([data for _, data in graph.nodes(data=True)], index=range(len(names)))
+    raw.attributes.columns = pd.Index([str(name) for name in raw.attributes.columns])
+    found = [weight for *_, weight in graph.edges(data="weight")]
+    raw.set_weights(found if weighted or any(weight is not None for weight in found) else None, weighted)
+    return raw
+
+
+def from_geometric(data: Any, weighted: bool) -> RawGraph:
+    """Take a graph from a `Data` of torch-geometric: features from x, labels from y; nodes are named by their numbers.
+
+    Weights are those of edge_weight, or of edge_attr if it has one number per edge.
+    """
+    source, nodes = "the torch-geometric graph", int(data.num_nodes)
+    tensors = (data.edge_weight, data.edge_attr, data.x, data.y)
+    *values, x, y = (None if tensor is None else np.asarray(tensor.detach().cpu()) for tensor in tensors)
+    links = np.asarray(data.edge_index.detach().cpu()).T.astype(np.int64)
+    if links.size and (links.min() < 0 or links.max() >= nodes):
+        raise CurvaeError(f"{source} has {nodes:,} nodes and an edge to node {links.max():,}; set num_nodes")
+    raw = RawGraph(source, np.arange(nodes).astype(np.str_), links)
+    weights = next((value.reshape(-1) for value in values if value is not None and value.size == len(links)), None)
+    if weighted and weights is None:
+        raise CurvaeError(f"{source} has no edge_weight; set it, or leave out weighted=True")
+    raw.set_weights(weights, weighted)
+    if x is not None:
+        raw.features = x.reshape(nodes, -1).astype(np.float64)
+        raw.feature_names = feature_names(raw.features.shape[1])
+    if y is not None and y.size == nodes:
+        raw.labels, raw.label_name = texts_of(pd.Series(y.reshape(-1))), "y"
+    elif y is not None:
+        raw.messages.note("y was left out because it does not have one label per node.")
+    return raw
+
+
+def from_matrix(matrix: Any, weighted: bool, source: str = "the matrix", first: int = 0) -> RawGraph:
+    """Take a graph from a sparse adjacency matrix: an edge for each value that is not 0.
+
+    Arguments:
+        matrix: a matrix of scipy.sparse in any format, (nodes, nodes).
+        weighted: whether its values are weights.
+        source: name of the matrix in messages.
+        first: number of the first node.
+    """
+    rows, columns = matrix.shape
+    if rows != columns:
+        raise CurvaeError(
+            f"{source} is {rows:,} × {columns:,}; give a square matrix, with one row and one column per node"
+        )
+    if matrix.dtype.kind not in "biuf":
+        raise CurvaeError(f"{source} holds {matrix.dtype}, not real numbers; convert it to float")
+    memory.require(100 * rows, f"{source} ({rows:,} nodes)", fix="give a smaller graph")
+    matrix = csr_array(matrix, dtype=np.float64, copy=True)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if not np.isfinite(matrix.data).all():
+        raise CurvaeError(f"{source} holds missing or infinite values; replace them")
+    known = matrix if weighted else matrix.astype(bool)
+    symmetric = (known != known.T).nnz == 0
+    entries = coo_array(triu(matrix) if symmetric else matrix)
+    links = np.stack([axis.astype(np.int64) for axis in entries.coords], axis=1)
+    raw = RawGraph(source, np.arange(first, rows + first).astype(np.str_), links, directed=not symmetric)
+    raw.set_weights(entries.data if weighted or (entries.data != 1).any() else None, weighted)
+    return raw
+
+
+def read_adjacency(path: Path, weighted: bool) -> RawGraph:
+    """Read an adjacency matrix: a .npz file of scipy, or a Matrix Market file, which counts nodes from 1."""
+    return from_matrix(read_sparse(path), weighted, path.name, first=0 if path.suffix.lower() == ".npz" else 1)
+
+
+def from_frame(
+    frame: pd.DataFrame, weighted: bool, source: str = "the frame of edges", ends: Ends | None = None
+) -> RawGraph:
+    """Take a graph from a frame with one edge per row; columns are found as in a text file with a header."""
+    header = [str(name) for name in frame.columns]
+    a, b = end_columns(source, header, len(header), ends)
+    coded = code_nodes(frame.iloc[:, a], frame.iloc[:, b])
+    raw = RawGraph(source, *number_nodes(source, *coded), ends=(header[a], header[b]))
+    if weighted or len(header) == 3:
+        weights = frame.iloc[:, weight_column(source, header, len(header), (a, b))]
+        raw.set_weights(weights, weighted, lambda row: f"row {row + 1}")
+    elif len(header) > 3:
+        raw.messages.note(_LEFT_OUT.format(count(len(header) - 2, "column")))
+    return raw
+
+
+def from_pairs(source: Any, weighted: bool) -> RawGraph:
+    """Take a graph from anything that numpy converts to an array of whole numbers or texts, (edges, 2)."""
+    what = f"the graph of type {type(source).__name__}"
+    try:
+        pairs = np.asarray(source)
+    except Exception as error:  # other libraries may raise anything
+        raise CurvaeError(f"{what} cannot be read; give {_FORMS}") from error
+    square = pairs.ndim == 2 and pairs.shape[0] == pairs.shape[1] > 2
+    for wrong, why in (
+        (pairs.ndim and not pairs.size, "no edges; give at least one"),
+        (square, f"shape {pairs.shape}; convert an adjacency matrix to a scipy.sparse.csr_array"),
+        (pairs.ndim != 2 or pairs.shape[1] != 2, f"shape {pairs.shape}; give {_FORMS}"),
+        (weighted, "no weights; give a frame with a column 'weight', or leave out weighted=True"),
+    ):
+        if wrong:
+            raise CurvaeError(f"{what} has {why}")
+    if pairs.dtype.kind == "f" and bool((pairs % 1 == 0).all()):
+        pairs = pairs.astype(np.int64)
+    if pairs.dtype.kind in "iu":
+        codes, numbers = pd.factorize(pairs.ravel(), sort=True)
+        return RawGraph(what, numbers.astype(np.str_), codes.reshape(-1, 2))
+    if pairs.dtype.kind not in "UO":
+        raise CurvaeError(f"{what} holds {pairs.dtype}; give whole numbers or texts")
+    return RawGraph(what, *number_nodes(what, *code_nodes(*(pd.Series(column) for column in pairs.T))))
+
+
+_CHUNK = 2**20
+_MEMORY = 30  # bytes for the elements and the graph, per byte of the file
+_SPACE = "{http://graphml.graphdrawing.org/xmlns}"
+_NEEDED = {"node": ("id",), "edge": ("source", "target"), "data": ("key",), "key": ("id",)}
+
+
+def read_graphml(path: Path, weighted: bool) -> RawGraph:
+    """Read a GraphML file, which may be gzipped.
+
+    Nodes are named by their ids, and their data become attributes. Edge data called "weight" are the weights.
+    """
+    from networkx import NetworkXError
+    from networkx.readwrite.graphml import GraphMLReader
+
+    try:
+        root = _parse_xml(path)
+        _normalise(path.name, root)
+        reader = GraphMLReader(force_multigraph=True)
+        keys, defaults = reader.find_graphml_keys(root)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # ports of nodes say nothing about the graph
+            graph = reader.make_graph(root.find(f"{_SPACE}graph"), keys, defaults)
+    except CurvaeError:
+        raise
+    except BROKEN_GZIP as error:
+        raise CurvaeError(f"{path.name} is not a complete gzip file ({one_line(error)}); pack it again") from error
+    except (ElementTree.ParseError, NetworkXError, LookupError, ValueError) as error:  # some of unknown encodings
+        raise CurvaeError(f"{path.name} cannot be read as GraphML: {one_line(error)}; save it again") from error
+    for items, kind in ((graph.nodes, "node"), (graph.edges, "edge")):
+        given = {key["name"]: defaults.get(name) for name, key in keys.items() if key["for"] in (kind, "all", None)}
+        for *_, data in items(data=True):
+            data.update({**given, **data})
+    return from_networkx(graph, weighted, path.name)
+
+
+def _parse_xml(path: Path) -> ElementTree.Element:
+    """Read the elements of a file, if they fit in memory."""
+
+    class Builder(ElementTree.TreeBuilder):
+        def doctype(self, *_: object) -> None:  # which could define entities that grow without end
+            raise CurvaeError(f"{path.name} has a document type, which is not read; remove <!DOCTYPE …>")
+
+    chunks, size = [], 0
+    with open_file(path) as stream:
+        while chunk := stream.read(_CHUNK):
+            size += len(chunk)
+            memory.require(_MEMORY * size, f"{path.name} (at least {size:,} bytes)", fix="use fewer edges")
+            chunks.append(chunk)
+    return ElementTree.fromstringlist(chunks, ElementTree.XMLParser(target=Builder()))
+
+
+def _normalise(source: str, root: ElementTree.Element) -> None:
+    """Check a document and bring it to the form that networkx reads."""
+    space, bracket, tag = root.tag.rpartition("}")
+    space += bracket
+    if tag != "graphml":
+        raise CurvaeError(f"{source} has <{tag}> instead of <graphml>; save it as GraphML")
+    for element in root.iter():
+        element.tag = element.tag if "}" in (tag := element.tag.removeprefix(space)) else _SPACE + tag
+    found = {tag: list(root.iter(_SPACE + tag)) for tag in (*_NEEDED, "graph", "hyperedge")}
+    if len(found["graph"]) != 1:
+        raise CurvaeError(f"{source} has {len(found['graph'])} graphs; give one graph a file")
+    if found["hyperedge"]:
+        raise CurvaeError(f"{source} has a hyperedge; give edges between two nodes")
+    _check_elements(source, found)
+    _normalise_data(root, found["data"], found["key"])
+    for number, edge in enumerate(found["edge"]):
+        edge.set("id", str(number))  # networkx merges edges with the same id
+        if edge.attrib.pop("directed", "") == "true":
+            found["graph"][0].set("edgedefault", "directed")
+
+
+def _normalise_data(
+    root: ElementTree.Element, values: list[ElementTree.Element], keys: list[ElementTree.Element]
+) -> None:
+    """Turn all data into texts and declare their keys, so that networkx converts nothing and refuses nothing."""
+    for default in root.iter(f"{_SPACE}default"):
+        default.text = (default.text or "").strip()
+    for data in values:
+        text = "".join([data.text or "", *(child.tail or "" for child in data)]).strip()
+        data.text = text or None
+        if text:
+            data[:] = []  # of drawing programs
+    undeclared = {data.attrib["key"] for data in values} - {key.attrib["id"] for key in keys}
+    added = [ElementTree.SubElement(root, f"{_SPACE}key", {"id": name, "for": "none"}) for name in undeclared]
+    for key in (*keys, *added):  # values that are not of their type are checked where they are used
+        key.attrib |= {"attr.name": key.get("attr.name", key.attrib["id"]), "attr.type": "string"}
+
+
+def _check_elements(source: str, found: Mapping[str, list[ElementTree.Element]]) -> None:
+    """Raise unless all elements have the names that they need, nodes are unique and edges join nodes of the file."""
+    for tag, names in _NEEDED.items():
+        for number, element in enumerate(found[tag], 1):
+            for name in names:
+                if name not in element.attrib:
+                    raise CurvaeError(f"{source}: <{tag}> number {number} has no {name!r}; save the file again")
+                element.set(name, element.attrib[name].strip())
+    times = Counter(node.attrib["id"] for node in found["node"])
+    if twice := [name for name, number in times.items() if number > 1]:
+        raise CurvaeError(f"{source} has several nodes {quoted(twice)}; make ids unique")
+    ends = (edge.attrib[name] for edge in found["edge"] for name in _NEEDED["edge"])
+    if unknown := list(dict.fromkeys(end for end in ends if end not in times)):
+        raise CurvaeError(f"{source} has edges to nodes that it does not list: {quoted(unknown)}; add them")
+
+
+# Lists of edges in Parquet files, of which only the columns needed are read.
+
+
+def read_parquet_edges(path: Path, weighted: bool, ends: Ends | None = None) -> RawGraph:
+    """Read a list of edges, one a row; columns are found by their names as in a text file with a header."""
+    with opened_parquet(path) as file:
+        header = [str(name) for name in file.schema_arrow.names if not name.startswith("__index_level")]
+        left, right = end_columns(path, header, len(header), ends)
+        ends = header[left], header[right]
+        weights = [header[weight_column(path.name, header, len(header), (left, right))]] if weighted else []
+        wanted = [*ends, *weights]
+        rows = file.metadata.num_rows
+        memory.require(64 * rows * len(wanted), f"{path.name} ({rows:,} edges)", fix="use fewer edges")
+        frame = file.read(wanted).select(wanted).to_pandas(ignore_metadata=True)
+    raw = from_frame(frame, weighted, path.name, ends)
+    if not weighted and len(header) > 2:
+        raw.messages.note(_LEFT_OUT.format(count(len(header) - 2, "column")))
+    return raw
+
+
+# How the names of graph files end, before .gz, and what reads them; others are lists of edges.
+GRAPH_FILES: dict[str, Callable[..., RawGraph]] = {
+    ".npz": read_adjacency,
+    ".mtx": read_adjacency,
+    ".graphml": read_graphml,
+    ".parquet": read_parquet_edges,
+}
+
+_UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".npy", ".pkl", ".gpickle", ".pt")

@@ -1,0 +1,170 @@
+"""Data sets and schemas."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+from curvae.data import Column, Dataset, Schema, from_arrays, load
+from curvae.errors import CurvaeError
+from reading import refusal, write
+
+RANDOM = np.random.default_rng(0)
+
+
+DENSE = RANDOM.standard_normal((6, 4)) * (RANDOM.random((6, 4)) < 0.5)
+
+
+# --- Dataset ----------------------------------------------------------------------------------------------------------
+
+
+def test_from_arrays() -> None:
+    data = from_arrays(DENSE.astype(np.float32), names="abcd", labels=[0, 0, 1, 1, 2, 2], ids=list("uvwxyz"))
+    assert data.x.dtype == np.float32 and data.names == ("a", "b", "c", "d") and data.shape == (4,)
+    assert data.labels is not None and data.labels.tolist() == ["0", "0", "1", "1", "2", "2"]
+    assert data.ids.tolist() == list("uvwxyz") and len(data) == 6
+    assert from_arrays(np.arange(6).reshape(2, 3)).x.dtype == np.float64
+    assert from_arrays(DENSE.astype(np.float16)).x.dtype == np.float32
+    assert from_arrays(DENSE.astype(">f8")).x.dtype.isnative
+    assert from_arrays(np.zeros((5, 2, 3))).shape == (2, 3)
+
+
+@pytest.mark.parametrize("make", [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.coo_array])
+def test_sparse_stays_sparse(make: Any) -> None:
+    data = from_arrays(make(DENSE))
+    assert isinstance(data.x, sp.csr_array) and data.x.dtype == np.float64
+    assert isinstance(data.take([1, 2]).x, sp.csr_array)
+    np.testing.assert_array_equal(data.take([5, 0]).x.toarray(), DENSE[[5, 0]])
+    assert data.fingerprint == from_arrays(DENSE).fingerprint
+    assert from_arrays(make(DENSE.astype(np.float32))).x.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "part"),
+    [
+        ([["a"], ["b"]], {}, "not real numbers"),
+        ([1.0, 2.0], {}, "shape (2,)"),
+        ([[1j], [2j]], {}, "not real numbers"),
+        ([[1.0, np.nan], [np.inf, np.nan]], {}, "'x1' (1), 'x2' (2)"),
+        (sp.csr_array([[0, np.nan], [1.0, 0]]), {}, "'x2' (1)"),
+        (DENSE, {"names": ["a"]}, "1 name"),
+        (DENSE, {"shape": (3, 3)}, "shape (3, 3)"),
+        (DENSE, {"ids": list("uvwxyu")}, "'u' given more than once"),
+        (DENSE, {"labels": [1, 2]}, "labels of shape (2,)"),
+    ],
+)
+def test_from_arrays_refuses(x: Any, options: dict[str, Any], part: str) -> None:
+    with pytest.raises(CurvaeError, match=re.escape(part)):
+        from_arrays(x, **options)
+
+
+def test_take() -> None:
+    data = from_arrays(DENSE, labels=list("abcabc"))
+    mask = np.array([True, False, True, False, False, False])
+    for part in (data.take(mask), data.take([0, 2]), data.take(mask.tolist())):
+        assert part.ids.tolist() == ["0", "2"] and part.labels is not None and part.labels.tolist() == ["a", "c"]
+        np.testing.assert_array_equal(part.x, DENSE[[0, 2]])
+    assert len(data.take([])) == 0
+    grouped = replace(data, groups=data.labels).take([3, 1])
+    assert grouped.groups is not None and grouped.groups.tolist() == ["a", "b"]
+    with pytest.raises(CurvaeError, match="mask of shape"):
+        data.take([True, False])
+
+
+def test_fingerprint_sees_every_part_and_only_values() -> None:
+    x = DENSE.astype(np.float32)
+    base = from_arrays(x, labels=list("abcabc"))
+    assert base.fingerprint == from_arrays(x.astype(np.float64), labels=list("abcabc")).fingerprint
+    assert re.fullmatch(r"[0-9a-f]{64}", base.fingerprint)
+    stored_zero = sp.csr_array(x)
+    stored_zero.data[0] = 0.0
+    changed = x.copy()
+    changed.ravel()[np.flatnonzero(x)[0]] = -0.0
+    assert from_arrays(stored_zero).fingerprint == from_arrays(changed).fingerprint
+    others = [
+        from_arrays(changed, labels=list("abcabc")),
+        from_arrays(x, labels=list("abcabd")),
+        from_arrays(x),
+        from_arrays(x, labels=list("abcabc"), ids=list("uvwxyz")),
+        from_arrays(x, labels=list("abcabc"), names=list("abcd")),
+        from_arrays(x, labels=list("abcabc"), shape=(2, 2)),
+        from_arrays(x[::-1], labels=list("abcabc")),
+        from_arrays(x[:, ::-1], labels=list("abcabc")),
+        Dataset(x, base.names, base.shape, base.ids, base.labels, groups=base.labels),
+    ]
+    assert len({base.fingerprint, *(other.fingerprint for other in others)}) == len(others) + 1
+
+
+def test_fingerprint_of_many_rows_does_not_depend_on_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("curvae.data.dataset._CHUNK", 8)  # two rows at a time
+    assert from_arrays(DENSE).fingerprint == from_arrays(sp.csr_array(DENSE)).fingerprint
+
+
+# --- Schema -----------------------------------------------------------------------------------------------------------
+
+SCHEMA = Schema("table", (Column("a", None, 1.5), Column("b", ("u", "v"), 1.0)), (3,), label="l", id="i")
+
+
+def test_schema_survives_json() -> None:
+    assert Schema.from_json(json.loads(json.dumps(SCHEMA.to_json()))) == SCHEMA
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        [],
+        {},
+        {"kind": "graph"},
+        {"columns": 3},
+        {"columns": []},
+        {"columns": [{"name": "a"}]},
+        {"columns": [{"name": 3, "fill": 0.0}]},
+        {"columns": [{"name": "a", "fill": "x"}]},
+        {"columns": [{"name": "a", "fill": 2, "categories": ["u", "v"]}], "shape": [2]},
+        {"columns": [{"name": "a", "fill": 0, "categories": ["u", "u"]}], "shape": [2]},
+        {"shape": [4]},
+        {"shape": ["x"]},
+        {"shape": 3},
+        {"label": 3},
+    ],
+)
+def test_a_malformed_schema_is_refused(broken: Any) -> None:
+    stored = {**SCHEMA.to_json(), **broken} if isinstance(broken, dict) and broken else broken
+    with pytest.raises(CurvaeError, match="malformed"):
+        Schema.from_json(stored)
+
+
+# --- matrices ---------------------------------------------------------------------------------------------------------
+
+
+def save(path: Path, x: Any) -> Path:
+    if path.name.endswith(".npy"):
+        np.save(path, x)
+    elif path.name.endswith(".npz"):
+        sp.save_npz(path, x)
+    else:
+        with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as stream:
+            scipy.io.mmwrite(stream, x)
+    return path
+
+
+def test_new_data_must_have_the_same_kind_and_width(tmp_path: Path) -> None:
+    schema = load(save(tmp_path / "m.npy", DENSE))[1]
+    assert "rows of 3 values and the model was trained on 4" in refusal(
+        save(tmp_path / "n.npy", DENSE[:, :3]), schema=schema
+    )
+    assert "is images" in refusal(save(tmp_path / "n.npy", np.zeros((3, 2, 2))), schema=schema)
+    assert "has no columns 'x1', 'x2'" in refusal(write(tmp_path, "a,b\n1,2\n"), schema=schema)
+    np.testing.assert_array_equal(load(write(tmp_path, "1,2,3,5\n"), schema=schema)[0].x, [[1, 2, 3, 5]])
+    table = load(write(tmp_path, "a,b\n1,2\n3,4\n"))[1]
+    assert "trained on a table with named columns" in refusal(tmp_path / "m.npy", schema=table)
