@@ -8,7 +8,9 @@ import re
 from functools import cache
 
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sphinx.addnodes import pending_xref
+from sphinx.util.inspect import stringify_signature
 from sphinx.util.typing import stringify_annotation
 
 import curvae
@@ -28,7 +30,7 @@ _ELSEWHERE = {
     "torch.nn.modules.module.Module": "torch.nn.Module",
 }
 _NDARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[([^\[\]]*)\]\]")
-_UNLINKED = ("Record", "Width")  # short names of types
+_UNLINKED = ("Missing", "Output", "Record", "Width")  # short names of types
 _ARRAY_LIKE = stringify_annotation(ArrayLike, "smart")
 _COLON = "\ue000"
 
@@ -69,7 +71,14 @@ def restore(app, what, name, item, options, lines):
 
 
 def shorten(app, what, name, item, options, signature, returned):
-    """Arrays by the short name of their type, and defaults that are made for each object as an ellipsis."""
+    """Arrays by the short name of their type, and defaults that are made for each object as an ellipsis.
+
+    Estimators have the parameters of `__init__`, and not of `__new__`, which passes them on.
+    """
+    if what == "class" and issubclass(item, BaseEstimator):
+        signature = stringify_signature(
+            inspect.signature(item), show_return_annotation=False, unqualified_typehints=True
+        )
 
     def short(text):
         text = text.replace("<factory>", "...").replace(_ARRAY_LIKE, "~numpy.typing.ArrayLike")
