@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,8 @@ from curvae.models import Layout, Stack, marginal_likelihood
 from curvae.models.stack import matmul_precision
 from curvae.settings import resolve_defaults
 from curvae.training import Config, build, captured, fit_many
-from curvae.training.captured import Captured
 from curvae.training.engine import BatchEngine
-from curvae.training.row_sources import Pool
+from curvae.training.row_sources import RowPool
 from curvae.training.rows import Rows
 from curvae.training.storage import versions
 
@@ -69,22 +68,24 @@ def card() -> dict[str, float]:
     return found
 
 
-def engine(kind: str, count: int, dim: int, data: Rows) -> Captured:
+def resolved(configs: Sequence[Config], rows: int) -> list[Config]:
+    """Resolve the defaults of configurations for so many rows, without neighbours."""
+    return [resolve_defaults(replace(one, neighbours="off"), (rows, 0), Layout(COLUMNS)) for one in configs]
+
+
+def engine(kind: str, count: int, dim: int, data: Rows) -> BatchEngine:
     settings = {**KINDS[kind], "likelihood": "bernoulli", "hidden": (HIDDEN,), "dim": dim}
     configs = [Config(**settings, batch_size=BATCH, epochs=80, seed=i) for i in range(count)]
     models = [build(config, COLUMNS).to("cuda") for config in configs]
     index = torch.arange(ROWS, device="cuda").expand(count, -1)
-    configs = [resolve_defaults(replace(one, neighbours="off"), (ROWS, 0), Layout(COLUMNS)) for one in configs]
-    return Captured(models, configs, Pool([data] * count).part(index))
+    configs = resolved(configs, ROWS)
+    return BatchEngine(models, configs, RowPool([data] * count).part(index), captured=True)
 
 
-def replays(made: Captured) -> None:
-    """The steps of an epoch, without its draws."""
-    loop = made._training
-    assert loop is not None
-    loop.pieces.counter.zero_()
+def replays(made: BatchEngine) -> None:
+    """The steps of an epoch, without its draws: all with the batch of the last."""
     for _ in range(made.steps):
-        loop.replay()
+        made._captured[True, True].replay()
 
 
 def cost(dim: int) -> tuple[float, float]:
@@ -142,15 +143,14 @@ def fed(counts: tuple[int, ...] = (1, 10)) -> list[dict[str, Any]]:
     x[x < 0.8] = 0.0
     found = []
     for count in counts:
-        configs = [
-            Config(likelihood="gaussian", hidden=(HIDDEN,), batch_size=BATCH, epochs=4, seed=i) for i in range(count)
-        ]
+        settings = {"likelihood": "gaussian", "hidden": (HIDDEN,), "batch_size": BATCH, "epochs": 4}
+        configs = resolved([Config(**settings, seed=i) for i in range(count)], len(x))
         row: dict[str, Any] = {"models": count}
-        for name, kind, device in (("fed_ms", Captured, "cpu"), ("plain_ms", BatchEngine, "cuda")):
+        for name, captures, device in (("fed_ms", True, "cpu"), ("plain_ms", False, "cuda")):
             data = Rows(sparse.csr_array(x), Scaling.identity(COLUMNS), device)
             index = torch.arange(len(x)).expand(count, -1)
             models = [build(config, COLUMNS).to("cuda") for config in configs]
-            made = kind(models, configs, Pool([data] * count).part(index))
+            made = BatchEngine(models, configs, RowPool([data] * count).part(index), captured=captures)
             made.epoch(0)
             row[name] = 1e3 * seconds(partial(made.epoch, 1), 2) / made.steps
         found.append(row)

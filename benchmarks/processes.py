@@ -31,7 +31,7 @@ from safetensors.torch import save_file
 
 import curvae
 from benchmarks.scale import RESULT
-from curvae.data import open_stream
+from curvae.data import load
 from curvae.errors import CurvaeError
 from curvae.training import Config, fit, stacks
 
@@ -103,11 +103,11 @@ def kills(moments: int = 20) -> dict[str, Any]:
 
 
 def one(folder: Path, resume: bool) -> None:
-    """What is killed: a training on an array that is read in pieces, in 40 parts of passes over it."""
-    stream = open_stream(folder.parent / "x.npy", memory="4MB")
+    """What is killed: a training on an array on disk, in 40 parts of passes over it."""
+    data, _ = load(folder.parent / "x.npy", memory="4MB")
     config = Config(epochs=40, epoch_steps=5, batch_size=512, hidden=(32,), posterior="wrapped", neighbours="off")
     try:
-        fitted = fit(config, stream, folder=folder, resume=resume, processes=2)
+        fitted = fit(config, data, folder=folder, resume=resume, processes=2)
     except CurvaeError as error:
         raise SystemExit(str(error)) from error
     save_file(fitted.model.state_dict(), folder / MODEL)

@@ -18,7 +18,7 @@ from curvae.models import Layout
 from curvae.settings import resolve_defaults
 from curvae.training import Config, build
 from curvae.training.engine import BatchEngine
-from curvae.training.row_sources import Pool
+from curvae.training.row_sources import RowPool
 from curvae.training.rows import Rows
 
 from .peers import pythae_vae
@@ -45,7 +45,7 @@ def engine(count: int, posterior: str, shape: str = "synthetic", steps: int = ST
     data = Rows(values.numpy(), Scaling.identity(columns))
     index = torch.arange(steps * rows).expand(count, -1)
     resolved = [resolve_defaults(replace(c, neighbours="off"), (steps * rows, 0), Layout(columns)) for c in configs]
-    return BatchEngine([build(c, columns) for c in configs], resolved, Pool([data] * count).part(index))
+    return BatchEngine([build(c, columns) for c in configs], resolved, RowPool([data] * count).part(index))
 
 
 def learned(threads: int) -> list[Row]:

@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from curvae import Lorentz
-from curvae.runs import Source, TrainRequest, ViewRequest, train_run, view_run
+from curvae.runs import Source, train_run, view_run
 from curvae.training.storage import versions
 from curvae.viewer import View
 
@@ -94,8 +94,8 @@ def table(result: dict[str, Any]) -> str:
 
 def picture(browser: Browser, folder: Path) -> None:
     settings = {"prior_scale": 1.7, "epochs": 120}
-    train_run(TrainRequest(Source("branching-diffusion"), settings, folder / "tree"))
-    page, _ = view_run(ViewRequest(folder / "tree", folder / "map.html", ("split",)))
+    train_run(Source("branching-diffusion"), settings, folder / "tree")
+    page, _ = view_run(folder / "tree", folder / "map.html", ("split",))
     browser.open(page)
     browser.run(
         "const { map, panel } = curvae.maps[0]; panel.toggles.u.click();"
