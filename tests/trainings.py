@@ -173,9 +173,10 @@ def killed_at_write(n, after, work):
             calls += 1
             if calls == n and not after:
                 os.kill(os.getpid(), signal.SIGKILL)
-            plain(self, target)
+            moved = plain(self, target)
             if calls == n:
                 os.kill(os.getpid(), signal.SIGKILL)
+            return moved
 
         Path.replace = move
         work()

@@ -416,7 +416,7 @@ def test_places_that_cannot_be_written_to(run):
     with mock.patch("shutil.rmtree", side_effect=OSError(errno.EROFS, "Read-only file system")):
         untouched(*words, "-o", run, "--force", says=["Read-only file system"])
     with mock.patch("pathlib.Path.replace", side_effect=OSError(errno.ENOSPC, "No space left on device")):
-        untouched("embed", run, "cells.csv", says=["No space left on device", "earlier results are untouched"])
+        untouched("embed", run, "cells.csv", "-q", says=["No space left on device", "earlier results are untouched"])
         untouched("sample", run, says=["No space left on device"])
 
 
