@@ -25,7 +25,7 @@ from statistics import fmean
 from typing import Any
 
 from curvae.maps.statistics import mean_interval
-from curvae.paper.command import EXPERIMENTS
+from curvae.paper import EXPERIMENTS
 from curvae.paper.experiment import table_lines
 from curvae.training.storage import versions
 

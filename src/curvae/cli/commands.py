@@ -386,16 +386,12 @@ def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, 
     option("--device", default="auto", help="auto, cpu or cuda (auto)."),
     example="paper table1 --quick",
 )
-def paper(
-    reporter: Reporter, what: str, out: Path | None, quick: bool, seed: int, only: tuple[str, ...], **asked: Any
-) -> Answer:
+def paper(reporter: Reporter, what: str, only: tuple[str, ...], **asked: Any) -> Answer:
     """Reproduce the tables and figures of the paper; the same command continues an interrupted run."""
-    from ..paper.command import paper_list, paper_run
+    from ..paper import reproduce
 
-    if what == "list":
-        return paper_list(out, quick, seed)
     named = [name for names in only for name in names.split(",")]
-    return paper_run(what, out, quick, seed, only=named, reporter=reporter, **asked)
+    return Answer(*reproduce(what, only=named, reporter=reporter, **asked))
 
 
 @command(
