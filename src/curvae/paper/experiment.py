@@ -7,17 +7,20 @@ models, and becomes text.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 import joblib
 import numpy as np
 import torch
+from jinja2 import Template
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
@@ -312,19 +315,15 @@ def _without_later(settings: dict[str, Any]) -> dict[str, Any]:
 
 def markdown(page: Page, result: Mapping[str, Any], warnings: Sequence[str]) -> str:
     """Write the page of a merged result as Markdown; its pictures are files in the folder `PICTURES`."""
-    files = {id(one): f"{PICTURES}/{result['experiment']}-{k}.png" for k, one in enumerate(page.pictures, 1)}
-    paragraphs = [f"# {result['title']}", page.verdict, *(f"> {warning}" for warning in warnings)]
-    for section in page.sections:
-        paragraphs += [f"## {section.title}", *section.text]
-        for picture in section.pictures:
-            paragraphs += [f"![{picture.alt}]({files[id(picture)]})", picture.caption]
-        for table in section.tables:
-            paragraphs += ["\n".join(table_lines(table)), *([table.note] if table.note else [])]
-    for name, caption in page.gallery.items():
-        paragraphs += [f"![{caption}]({PICTURES}/{name})", caption]
-    named = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    paragraphs.append(f"{result['seconds'] / 60:.1f} minutes on {result['device']}; {named}.")
-    return "\n\n".join(paragraphs) + "\n"
+    source = resources.files(__package__).joinpath("page.md").read_text("utf-8")
+    return Template(source, trim_blocks=True, keep_trailing_newline=True).render(
+        page=page,
+        result=result,
+        warnings=warnings,
+        folder=PICTURES,
+        number=itertools.count(1).__next__,  # of a picture, as its file has it
+        lines=table_lines,
+    )
 
 
 def table_lines(table: Table) -> list[str]:

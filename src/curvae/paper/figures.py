@@ -56,9 +56,6 @@ __all__ = [
 
 # --- samplers of the appendix ---------------------------------------------------------------------------------------
 
-# Draws take the inverse of the acceptance rate in rounds; below this one they seem never to end.
-_LOWEST_RATE = 1e-5
-
 
 class RadiusSampler(ABC):
     """Draws of the radius for every scale of a vector, float64. Subclasses set `log_mass`, the logarithm of ∫ M·g.
@@ -103,7 +100,8 @@ class RadiusSampler(ABC):
 
     def sample(self, count: int) -> Tensor:
         """Draw radii of shape (count, B)."""
-        if (rate := float(self.acceptance.min())) < _LOWEST_RATE:
+        # Draws take the inverse of the rate in rounds, which for the lowest seem never to end.
+        if (rate := float(self.acceptance.min())) < 1e-5:
             raise ValueError(
                 f"{type(self).__name__} accepts a fraction {rate:.2g} of its proposals at c = {self.c:g} in {self.dim} "
                 "dimensions, which would take too long; draw with curvae.HyperbolicRadius, which rejects nothing"
@@ -261,7 +259,7 @@ def geodesics_and_exponential_maps() -> Figure:
 
 
 def _density_grid(distributions: Mapping[str, HyperbolicNormal]) -> Figure:
-    """Two rows of densities on the disc with their titles, the mean of each marked by a cross."""
+    """Draw two rows of densities on the disc with their titles, the mean of each marked by a cross."""
     figure, [above, below] = panels(2, len(distributions) // 2)
     for ax, (title, distribution) in zip([*above, *below], distributions.items(), strict=True):
         disc(ax, distribution.manifold)  # type: ignore[arg-type]
@@ -350,8 +348,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 HYPERPLANES = 60  # drawn of a decoder
 _SIZE = 3.1  # inches a panel
 
-# Of the maps in appendix D; the comparison with other methods and the heat map have c = 1.
-CURVATURES = (1.2, 0.3, 0.1)
 
 CAPTIONS = {
     "tree": "A regular tree in the Poincaré disc; all edges have the same length.",
@@ -368,8 +364,6 @@ CAPTIONS = {
     "maps-digits": "MNIST, in the ball and in the plane: posterior means, test images at their places, and samples of "
     "the model.",
 }
-# Pictures of continuous colour, which a palette would cut into bands.
-SHADED = ("densities", "anisotropic", "maps-distance")
 
 
 @dataclass(frozen=True)
@@ -473,11 +467,12 @@ def distance_maps(maps: Sequence[Map], tree: Tree) -> Figure:
 
 
 def _shards(plan: Plan) -> list[Shard]:
-    """Geometry, branching diffusion, digits."""
+    """Draw in three shards: geometry, branching diffusion, digits."""
     base, _, rows, test = sizes(plan)
     flat: dict[str, Any] = {"curvature": 0.0, "decoder": PLAIN}
     trees = replace(TREE, prior_scale=1.7, seed=plan.seed, epochs=60 if plan.quick else TREE.epochs)
-    tree = [*(replace(trees, curvature=c) for c in (*CURVATURES, 1.0)), replace(trees, **flat)]
+    # Maps as in appendix D; the comparison with other methods and the heat map have c = 1.
+    tree = [*(replace(trees, curvature=c) for c in (1.2, 0.3, 0.1, 1.0)), replace(trees, **flat)]
     images = replace(base, dim=2, curvature=1.4, seed=plan.seed)
     digits = [images, replace(images, posterior="wrapped", **flat)]
     iterations = 20 if plan.quick else GPLVM_ITERATIONS
@@ -503,10 +498,10 @@ def _draw_geometry(workspace: Workspace) -> dict[str, Any]:
 
 
 def _save(workspace: Workspace, drawn: Mapping[str, Figure]) -> dict[str, Any]:
-    """Write figures; unless they are shaded, with a palette of 256 colours, which takes a third of the size."""
+    """Write figures with a palette of 256 colours, which takes a third of the size; it would cut shades into bands."""
     for name, figure in drawn.items():
         png = figure_bytes(figure)
-        if name not in SHADED:
+        if name not in ("densities", "anisotropic", "maps-distance"):
             stream = io.BytesIO()
             with Image.open(io.BytesIO(png)) as image:
                 image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE).save(stream, "PNG", optimize=True)
@@ -549,7 +544,6 @@ def _draw_digits(configs: Sequence[Config], rows: int | None, test: int | None, 
 
 
 def _page(result: Mapping[str, Any]) -> Page:
-    """All pictures with their captions."""
     gallery = {f"{name}.png": CAPTIONS[name] for name in result["files"]}
     return Page(f"{len(gallery)} figures.", "neutral", [], gallery=gallery)
 

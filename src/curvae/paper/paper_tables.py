@@ -168,7 +168,6 @@ BRANCHING_DIFFUSION: dict[str, Any] = {
 TREE = Config.from_json(BRANCHING_DIFFUSION)
 # Trainings of the paper, and how many times as many there are here, each time with other data sets.
 TREE_TRAININGS, TREE_BLOCKS = 20, 3
-TREE_CURVATURES = (0.1, 0.3, 0.8, 1.0, 1.2)
 TREE_TEST = 0.3
 TREE_COLUMNS = ("model", "c", "prior_scale")
 GPLVM_ITERATIONS = 200  # its likelihood still grows after that, but the figures of the map hardly change
@@ -203,7 +202,7 @@ def _recoveries(fitted: Sequence[Fitted], datasets: Sequence[ExperimentData], wo
 def _tree_shards(plan: Plan) -> list[Shard]:
     """Train the N-VAE, its gyroplanes and both normals with all curvatures, by data sets; and make the baselines."""
     quick, count = plan.quick, 3 if plan.quick else TREE_TRAININGS
-    curvatures = (0.3, 0.8, 1.2) if quick else TREE_CURVATURES
+    curvatures = (0.3, 0.8, 1.2) if quick else (0.1, 0.3, 0.8, 1.0, 1.2)
     scales = (TREE_SHOWN,) if quick else TREE_PRINTED
     bases = [replace(TREE, epochs=100 if quick else TREE.epochs, prior_scale=scale) for scale in scales]
     data = {"name": "branching diffusion", "test": TREE_TEST, "seeds": "those of the trainings"}
@@ -535,7 +534,7 @@ def _digit_summary(results: Results) -> dict[str, Any]:
 
 
 def _best_requirements(cells: Sequence[Figures], dim: int) -> list[dict[str, Any]]:
-    """That the best curved cell of a dimension beats the paper's best and the N-VAE."""
+    """Require that the best curved cell of a dimension beats the paper's best and the N-VAE."""
     curved = [c for c in cells if c["dim"] == dim and c["c"] and "against_flat" in c]
     best, (_, printed) = min(curved, key=lambda found: found["ours"]["mean"]), _best_printed(dim)
     return [
@@ -554,7 +553,7 @@ def _best_requirements(cells: Sequence[Figures], dim: int) -> list[dict[str, Any
 
 
 def _best_printed(dim: int) -> tuple[str, dict[str, Any]]:
-    """The model with the lowest figure in the paper, which is a curved one, and that figure."""
+    """Return the model with the lowest figure in the paper, which is a curved one, and that figure."""
     column = ((key, printed) for key, printed in _DIGIT_ESTIMATES.items() if key[2] == dim)
     (model, c, _), printed = min(column, key=lambda item: item[1]["mean"])
     return model_name(model, c), printed
@@ -676,7 +675,7 @@ def _classifier(plan: Plan) -> dict[str, Any]:
 
 
 def _accuracy_shards(plan: Plan) -> list[Shard]:
-    """As in Table 2, whose models are taken from its cache where they are."""
+    """Classify the embeddings of Table 2, whose models are taken from its cache where they are."""
     _, _, rows, test = sizes(plan)
 
     def work(configs: Sequence[Config], cache: str, workspace: Workspace) -> dict[str, Any]:
@@ -692,7 +691,7 @@ def _accuracy_shards(plan: Plan) -> list[Shard]:
 
 
 def _classify(plan: Plan, fitted: Sequence[Fitted], workspace: Workspace) -> list[dict[str, Any]]:
-    """How well classifiers on the embeddings of models recognise the digits."""
+    """Measure how well classifiers on the embeddings of models recognise the digits."""
     data, *labels = digits(*sizes(plan)[2:])
     train, test = (
         (
@@ -715,7 +714,7 @@ def _classify(plan: Plan, fitted: Sequence[Fitted], workspace: Workspace) -> lis
 
 
 def _accuracy_summary(results: Results) -> dict[str, Any]:
-    """Cells with accuracies by digit, and the mean confusion matrices in percent."""
+    """Make cells with accuracies by digit, and the mean confusion matrices in percent."""
     found = gather(results, ("model", "c"))
     printed, more = {}, {}
     for key, records in found.items():
@@ -939,7 +938,7 @@ def _predict_links(
 
 
 def _link_summary(results: Results) -> dict[str, Any]:
-    """Cells by graph, variation and geometry, each with both measures and the comparisons."""
+    """Make cells by graph, variation and geometry, each with both measures and the comparisons."""
     cells = []
     for result in results.values():
         graph, variant = result["settings"]["graph"], result["settings"]["variant"]
@@ -972,7 +971,7 @@ def _link_summary(results: Results) -> dict[str, Any]:
 
 
 def _chosen_variants(cells: Sequence[Figures], graph: str) -> dict[str, Any] | None:
-    """For each space the variation that is best on validation edges, and what that gives on test edges."""
+    """Find for each space the variation that is best on validation edges, and what that gives on test edges."""
     likelihoods = [name for name, variant in VARIANTS.items() if not variant.weighted]
     usable = [one for one in cells if one["variant"] in likelihoods and "ours" in one["validation_auc"]]
     best: dict[str, Figures] = {}
@@ -990,7 +989,7 @@ def _chosen_variants(cells: Sequence[Figures], graph: str) -> dict[str, Any] | N
 
 
 def _link_requirements(entry: Figures) -> list[dict[str, Any]]:
-    """What the ball has to show on a graph."""
+    """Require of the ball what it has to show on a graph."""
     both, title, wanted = [entry[m] for m in LINK_MEASURES], GRAPHS[entry["graph"]], LINK_WANTED[entry["graph"]]
     means = [one["ours"]["mean"] for one in both]
     beaten = [one["ours"]["mean"] - one["paper"]["mean"] for one in both]
@@ -1123,7 +1122,7 @@ def _link_page(result: Figures) -> Page:
 
 
 def _weight_curves(at: Mapping[tuple[str, str, str], Figures], graphs: Sequence[str]) -> Figure:
-    """AUC over the weight, with 95 % intervals."""
+    """Draw the AUC over the weight, with 95 % intervals."""
     figure = Figure(figsize=(2.9 * len(graphs), 2.8), layout="constrained")
     axes = figure.subplots(1, len(graphs), squeeze=False)[0]
     for ax, graph in zip(axes, graphs, strict=True):
@@ -1170,7 +1169,7 @@ _COMPARED: dict[DecoderKind, dict[str, DecoderKind]] = {
 
 
 def _ablation_shards(plan: Plan) -> list[Shard]:
-    """By dimension; the decoders of one dimension are stacks of their own."""
+    """Train by dimension; the decoders of one dimension are stacks of their own."""
     digits, count, _, _ = sizes(plan)
     base = replace(ABLATED, epochs=digits.epochs)
     return [
@@ -1184,7 +1183,7 @@ def _ablation_shards(plan: Plan) -> list[Shard]:
 
 
 def _ablation_summary(results: Results) -> dict[str, Any]:
-    """Likelihoods, and the relative improvement over the MLP in percent, paired over seeds.
+    """Compute likelihoods, and the relative improvement over the MLP in percent, paired over seeds.
 
     Also how the improvement changes when the dimension doubles: linear contrast over log₂ d.
     """
@@ -1272,7 +1271,7 @@ def _ablation_page(result: Figures) -> Page:
 
 
 def _decoder_chart(rows: Mapping[DecoderKind, Sequence[Figures]], dims: Sequence[int]) -> Figure:
-    """The relative improvement by dimension, a line a decoder."""
+    """Draw the relative improvement by dimension, a line a decoder."""
     figure = Figure(figsize=(5.2, 3.2), layout="constrained")
     ax = figure.subplots()
     for k, (name, own) in enumerate(rows.items()):
@@ -1365,7 +1364,7 @@ def _trial(whole: ExperimentData, train: Any, held: Any) -> ExperimentData:
 
 
 def _search_shards(plan: Plan) -> list[Shard]:
-    """Both families on the branching diffusion and on MNIST in every dimension; a shard searches, then trains."""
+    """Search for both families, on the branching diffusion and on MNIST in every dimension, then train."""
     quick, (digit_base, _, train, test) = plan.quick, sizes(plan)
     held = 200 if quick else 10_000  # training images to choose by; of the synthetic rows a fifth
 
@@ -1409,7 +1408,7 @@ def _search_shards(plan: Plan) -> list[Shard]:
 
 
 def _search_summary(results: Results) -> dict[str, Any]:
-    """For every data set both families against the paper's best figure, and curved against flat."""
+    """Compare both families with the paper's best figure on every data set, and curved with flat."""
     records = {shard: {record["seed"]: record for record in result["trainings"]} for shard, result in results.items()}
     # The best figures of the paper's Tables 1 and 3; a mean over digits has no interval.
     tree = "P-VAE, c = 1.2, σ0 = 1.7", _tree_estimate(1.7, 1.2)
@@ -1438,7 +1437,7 @@ def _search_summary(results: Results) -> dict[str, Any]:
 
 
 def _setting_words(chosen: Figures) -> str:
-    """The settings that the search varies."""
+    """Name the settings that the search varies."""
     c = chosen["curvature"]
     decoders = {"gyroplane": "" if c else "gyroplanes", "gyroplane_scalar": "scalar offsets"}
     texts = (
