@@ -91,7 +91,6 @@ def _list_shards(stores: dict[str, Store]) -> Found:
     """List every shard with its state; what to do next is the first that is not done."""
     found = {name: store.states() for name, store in stores.items()}
     every = [(name, shard, state) for name, states in found.items() for shard, state in states.items()]
-    undone = [(name, shard) for name, shard, state in every if state != "done"]
-    name, only = undone[0] if undone else (next(iter(stores)), None)
+    undone = [Step("paper", (name,), {"only": shard}) for name, shard, state in every if state != "done"]
     lines = [f"{name} {shard}: {state}" for name, shard, state in every]
-    return found, lines, Step("paper", (name,), {"only": only})
+    return found, lines, undone[0] if undone else Step("paper", (next(iter(stores)),))

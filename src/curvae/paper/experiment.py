@@ -148,10 +148,6 @@ class Page:
     brief: Table | None = None
     gallery: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def pictures(self) -> list[Picture]:
-        return [picture for section in self.sections for picture in section.pictures]
-
 
 @dataclass(frozen=True)
 class Experiment:
@@ -285,14 +281,13 @@ class Store:
 
     def show(self, result: Mapping[str, Any], command: str) -> None:
         """Write the pages of a merged result, and their pictures as files."""
-        page, pictures = self.experiment.page(result), self.out / PICTURES
+        page, folder = self.experiment.page(result), self.out / PICTURES
         quick = "This was a quick run that only shows that everything works; its figures mean little."
-        for k, picture in enumerate(page.pictures, 1):
-            write_bytes(pictures / f"{self.experiment.name}-{k}.png", picture.png)
+        for k, picture in enumerate((picture for section in page.sections for picture in section.pictures), 1):
+            write_bytes(folder / f"{self.experiment.name}-{k}.png", picture.png)
         write_text(self.merged("md"), markdown(page, result, [quick] if result["quick"] else []))
         drawn = [
-            Picture((pictures / name).read_bytes(), caption, caption, wide=True)
-            for name, caption in page.gallery.items()
+            Picture((folder / name).read_bytes(), caption, caption, wide=True) for name, caption in page.gallery.items()
         ]
         report = Report(
             self.experiment.title,
