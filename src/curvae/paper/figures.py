@@ -477,7 +477,11 @@ def _shards(plan: Plan) -> list[Shard]:
     digits = [images, replace(images, posterior="wrapped", **flat)]
     iterations = 20 if plan.quick else GPLVM_ITERATIONS
     return [
-        Shard("geometry", {"files": list(FIGURES)}, _draw_geometry),
+        Shard(
+            "geometry",
+            {"files": list(FIGURES)},
+            lambda workspace: _save(workspace, {name: draw() for name, draw in FIGURES.items()}),
+        ),
         Shard(
             "tree",
             {
@@ -491,10 +495,6 @@ def _shards(plan: Plan) -> list[Shard]:
             "digits", {"files": ["maps-digits"], **split_settings(digits)}, partial(_draw_digits, digits, rows, test)
         ),
     ]
-
-
-def _draw_geometry(workspace: Workspace) -> dict[str, Any]:
-    return _save(workspace, {name: draw() for name, draw in FIGURES.items()})
 
 
 def _save(workspace: Workspace, drawn: Mapping[str, Figure]) -> dict[str, Any]:

@@ -177,11 +177,12 @@ TREE_PRINTED = {
     1.0: {0.0: 57.1, 0.1: 57.1, 0.3: 57.2, 0.8: 56.9, 1.0: 56.7, 1.2: 56.6},
     1.7: {0.0: 57.0, 0.1: 56.8, 0.3: 56.6, 0.8: 55.9, 1.0: 55.7, 1.2: 55.6},
 }
+_TREE_ESTIMATES: dict[tuple[float, float], dict[str, Any]] = {
+    (scale, c): {"mean": mean, "half": 0.2, "n": TREE_TRAININGS}
+    for scale, means in TREE_PRINTED.items()
+    for c, mean in means.items()
+}
 TREE_SHOWN = 1.7  # the prior scale of the requirements
-
-
-def _tree_estimate(scale: float, c: float) -> dict[str, Any]:
-    return {"mean": TREE_PRINTED[scale][c], "half": 0.2, "n": TREE_TRAININGS}
 
 
 def tree_data(seed: int) -> ExperimentData:
@@ -191,16 +192,16 @@ def tree_data(seed: int) -> ExperimentData:
     return ExperimentData(x, split, Scaling.standard(x), x[split.test])
 
 
-def _recoveries(fitted: Sequence[Fitted], datasets: Sequence[ExperimentData], workspace: Workspace) -> Any:
-    placed = [embed(one, dataset.x) for one, dataset in zip(fitted, datasets, strict=True)]
-    return [
-        recovery(branching_diffusion(seed=one.config.seed), Embedded(embedding.ball, embedding.c))
-        for one, embedding in zip(fitted, placed, strict=True)
-    ]
-
-
 def _tree_shards(plan: Plan) -> list[Shard]:
     """Train the N-VAE, its gyroplanes and both normals with all curvatures, by data sets; and make the baselines."""
+
+    def recoveries(fitted: Sequence[Fitted], datasets: Sequence[ExperimentData], workspace: Workspace) -> Any:
+        placed = [embed(one, dataset.x) for one, dataset in zip(fitted, datasets, strict=True)]
+        return [
+            recovery(branching_diffusion(seed=one.config.seed), Embedded(embedding.ball, embedding.c))
+            for one, embedding in zip(fitted, placed, strict=True)
+        ]
+
     quick, count = plan.quick, 3 if plan.quick else TREE_TRAININGS
     curvatures = (0.3, 0.8, 1.2) if quick else (0.1, 0.3, 0.8, 1.0, 1.2)
     scales = (TREE_SHOWN,) if quick else TREE_PRINTED
@@ -209,9 +210,7 @@ def _tree_shards(plan: Plan) -> list[Shard]:
     numbers, iterations = list(range(plan.seed, plan.seed + count)), 20 if quick else GPLVM_ITERATIONS
     return [
         *(
-            training_shard(
-                f"{name}-{block + 1}", configs, 100 if quick else SAMPLES, tree_data, data, extra=_recoveries
-            )
+            training_shard(f"{name}-{block + 1}", configs, 100 if quick else SAMPLES, tree_data, data, extra=recoveries)
             for block in range(1 if quick else TREE_BLOCKS)
             for name, configs in _kinds(bases, curvatures, count, plan.seed + block * count).items()
         ),
@@ -225,7 +224,7 @@ def _tree_shards(plan: Plan) -> list[Shard]:
 
 def _tree_summary(results: Results) -> dict[str, Any]:
     found = gather(results, TREE_COLUMNS)
-    printed = {(model, c, scale): _tree_estimate(scale, c) for model, c, scale in found if model != "P-VAE"}
+    printed = {(model, c, scale): _TREE_ESTIMATES[scale, c] for model, c, scale in found if model != "P-VAE"}
     cells = compare(found, TREE_COLUMNS, printed, {})
     trends = []
     for model, scale in dict.fromkeys((model, scale) for model, c, scale in found if c):
@@ -1349,17 +1348,15 @@ def digit_trial(train: int | None, held: int) -> ExperimentData:
     """Keep the last training images to choose by; they serve every seed."""
     whole, _, _ = digits(train)
     rows = np.arange(len(whole.x))
-    return _trial(whole, rows[:-held], rows[-held:])
+    split = Split(rows[:-held], np.empty(0, np.int64), rows[-held:])
+    return replace(whole, split=split, test=whole.x[-held:])
 
 
 def tree_trial(seed: int) -> ExperimentData:
     """Divide the training rows of a data set once more: a fifth of them chooses, and the test rows are not used."""
     whole = tree_data(seed)
     order = np.random.default_rng([seed, 11]).permutation(whole.split.train)
-    return _trial(whole, np.sort(order[len(order) // 5 :]), np.sort(order[: len(order) // 5]))
-
-
-def _trial(whole: ExperimentData, train: Any, held: Any) -> ExperimentData:
+    held, train = np.sort(order[: len(order) // 5]), np.sort(order[len(order) // 5 :])
     return replace(whole, split=Split(train, np.empty(0, np.int64), held), test=whole.x[held])
 
 
@@ -1411,7 +1408,7 @@ def _search_summary(results: Results) -> dict[str, Any]:
     """Compare both families with the paper's best figure on every data set, and curved with flat."""
     records = {shard: {record["seed"]: record for record in result["trainings"]} for shard, result in results.items()}
     # The best figures of the paper's Tables 1 and 3; a mean over digits has no interval.
-    tree = "P-VAE, c = 1.2, σ0 = 1.7", _tree_estimate(1.7, 1.2)
+    tree = "P-VAE, c = 1.2, σ0 = 1.7", _TREE_ESTIMATES[1.7, 1.2]
     best = {"mean": float(np.mean(ACCURACY_PRINTED["P-VAE"])), "half": 0.0, "n": DIGIT_TRAININGS}
     cells, recognised = [], []
     for shard, result in results.items():
