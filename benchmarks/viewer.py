@@ -95,7 +95,7 @@ def table(result: dict[str, Any]) -> str:
 def picture(browser: Browser, folder: Path) -> None:
     settings = {"prior_scale": 1.7, "epochs": 120}
     train_run(Source("branching-diffusion"), settings, folder / "tree")
-    page, _ = view_run(folder / "tree", folder / "map.html", ("split",))
+    page, _ = view_run(folder / "tree", folder / "map.html", show=("split",))
     browser.open(page)
     browser.run(
         "const { map, panel } = curvae.maps[0]; panel.toggles.u.click();"

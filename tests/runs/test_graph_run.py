@@ -553,7 +553,7 @@ def test_samples_are_graphs_by_seed(run):
     assert not a.duplicated().any()
     refused("sample", run, "-n", "0", says=["at least 1"])
     refused("sample", run, "-o", "d.npy", says=["d.npy should end in .csv"])
-    with mock.patch("curvae.runs.graph_run._LARGEST", 33):
+    with mock.patch("curvae.runs.trained._LARGEST", 33):
         refused("sample", run, "-o", "d.csv", says=["34 nodes", "up to 33"])
 
 

@@ -17,8 +17,8 @@ import torch
 from curvae import PoincareBall
 from curvae.errors import CurvaeError
 from curvae.maps.embedding import PlacedFactor
-from curvae.runs.drawing import open_map
 from curvae.runs.run import comparable, given
+from curvae.runs.viewing import open_map
 from curvae.training import Config, Embedding
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import active_dimensions, map_health

@@ -820,7 +820,7 @@ def test_changes_between_rows_are_those_of_rows_in_memory(array_run, monkeypatch
     embedding = embed(load_fitted(Path("run")).fitted, X)
     expected = explain(load_fitted(Path("run")).fitted, embedding, [1199], [3], columns=2)
     assert [one["change"] for one in found["to"]["1199"]["columns"]] == pytest.approx(expected.change, rel=1e-6)
-    monkeypatch.setattr("curvae.runs.trained._MOST_EXPLAINED", 1000)
+    monkeypatch.setattr("curvae.runs.viewing._MOST_EXPLAINED", 1000)
     refused(
         "view", "run", "--explain", "-o", "more.html", says=["has 1,200 rows", "of up to 1,000; leave out --explain"]
     )
@@ -894,10 +894,10 @@ def test_new_rows_are_embedded_in_pieces(monkeypatch):
     assert table("bare.csv")["id"].tolist() == list(map(str, range(700)))
     np.testing.assert_array_equal(table("bare.csv")["radius"], table("pieces.csv")["radius"])
     monkeypatch.setattr(folders, "PARQUET_ROWS", 700)
-    monkeypatch.setattr("curvae.runs.rows_run.NEW_ROWS", 10)
+    monkeypatch.setattr("curvae.runs.trained.NEW_ROWS", 10)
     embedded = curvae("embed", "run", "new.parquet", "--memory", MEMORY).out
     assert "new-embedding.parquet" in embedded and "next: curvae evaluate run new.parquet" in embedded
-    monkeypatch.setattr("curvae.runs.trained.NEW_ROWS", 10)
+    monkeypatch.setattr("curvae.runs.viewing.NEW_ROWS", 10)
     refused("view", "run", "--rows", "new.parquet", says=["a map marks at most 10; give fewer"])
     pd.testing.assert_frame_equal(table("new-embedding.parquet"), table("plain.csv"), rtol=1e-12)
 
@@ -1185,9 +1185,9 @@ def test_a_sample_has_all_roles():
     table = made(2400)
     roles = {"label": "kind", "id": "cell", "group": "patient", "categorical": ("colour",), "covariates": ("batch",)}
     source = Source(str(write_parts("large", table, group=300)), **roles, memory=MEMORY)
-    data, schema, *_ = rows_run.load_sample(source, 0, Reporter())
+    data, *_ = rows_run.load_sample(source, 0, Reporter())
     assert 1000 <= len(data) < 2400 and "a sample is looked at" in data.notes[-1]
     rows = table.set_index("cell").loc[data.ids]
     assert data.groups.tolist() == rows["patient"].tolist() and data.labels.tolist() == rows["kind"].tolist()
     np.testing.assert_array_equal(data.context, pd.get_dummies(rows["batch"]))
-    assert data.blocks == schema.blocks == (0, 4, 0, 1, 0)
+    assert data.blocks == data.schema.blocks == (0, 4, 0, 1, 0)

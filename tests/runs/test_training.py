@@ -346,9 +346,9 @@ def test_a_run_folder_opens_as_what_it_holds():
 def test_sources_name_the_kind_of_their_runs():
     for source, config in ((Source("t.csv"), Config), (GraphSource("e.csv"), GraphConfig)):
         assert RUNS[source.kind].fitted.settings is config and RUNS[source.kind].fitted.kind == source.kind
-    assert shell_command(Source("t.csv").train_step(curvature=0.0)) == "curvae fit t.csv --curvature 0"
-    assert shell_command(GraphSource("e.csv").train_step()) == "curvae graph e.csv"
-    compared = shell_command(GraphSource("e.csv", label="team").compare_step())
+    assert shell_command(Source("t.csv").step("fit", curvature=0.0)) == "curvae fit t.csv --curvature 0"
+    assert shell_command(GraphSource("e.csv").step("graph")) == "curvae graph e.csv"
+    compared = shell_command(GraphSource("e.csv", label="team").step("compare"))
     assert compared.split("--")[0] == "curvae compare e.csv " and {"--graph", "--label"} < set(compared.split())
 
 

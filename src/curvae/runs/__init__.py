@@ -4,10 +4,10 @@ from .demonstration import demonstrate
 from .diagnosing import diagnose_data, diagnose_run, figures, is_run, judge_map
 from .folders import embedding_path
 from .pages import driver_lines, faithful_lines
-from .rows_run import shows_new_rows
 from .run import GraphSource, Reporter, Source, Step
-from .trained import embed_run, evaluate_run, explain_run, export_run, impute_run, sample_run, view_run
+from .trained import embed_run, evaluate_run, export_run, impute_run, sample_run, shows_new_rows
 from .training import compare_run, open_run, train_run
+from .viewing import explain_run, view_run
 
 __all__ = [
     "GraphSource",

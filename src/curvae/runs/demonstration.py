@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data import branching_diffusion, flat
-from ..maps.orientation import orient, principal_scores, sampled_rows
 from ..report import Section
 from ..training import Config
 from ..training.comparison import Comparison, compare
 from ..training.storage import write_json
 from . import pages
 from .folders import new_folder, write_report
-from .run import SILENT, Reporter
+from .run import SILENT, Reporter, orientation_of
 
 __all__ = ["demonstrate"]
 
@@ -77,11 +76,10 @@ def demonstrate(
             found[name] = result
             known = tree if rows.labels is not None else None
             pictures = []
-            chosen = sampled_rows(len(rows))
-            scores = principal_scores(rows.x[chosen])
+            orientation = orientation_of(rows.x, rows.ids)
             for c, title in ((0.0, "ordinary VAE"), (_CURVATURE, "Poincaré VAE")):
                 place = result.embeddings[c]
-                projection = place.chart.project(place.points, orient(place, chosen, scores)[0])
+                projection = place.chart.project(place.points, orientation.frames(place)[0])
                 pictures.append(
                     pages.map_picture(place, rows.labels, title, known, projection, label_name=rows.label_name)
                 )

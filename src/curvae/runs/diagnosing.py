@@ -26,12 +26,12 @@ from ..report.page import Tone
 from ..training.rows import judged_rows
 from ..training.storage import CONFIG, locked, read_description, write_text
 from . import pages
-from .drawing import open_map, open_places
 from .folders import output_file, write_report
 from .graph_run import diagnose_edges
 from .pages import data_section, faithful_section, judge_rows
 from .rows_run import Sample, diagnose_table, load_sample
 from .run import SILENT, DataSource, GraphSource, Reporter, Source, Step, known_tree
+from .viewing import open_map, open_places
 
 __all__ = ["diagnose_data", "diagnose_run", "figures", "is_run", "judge_map"]
 
@@ -86,8 +86,8 @@ def diagnose_data(
     if distances:
         return found, source.step("diagnose", distances=True, output=output or _REPORT, seed=seed + 1)
     if found.outcome == "flat":
-        return found, source.train_step(curvature=0.0)
-    return found, source.compare_step(curvatures=",".join(f"{value:g}" for value in found.suggested))
+        return found, source.step(source.action, curvature=0.0)
+    return found, source.step("compare", curvatures=",".join(f"{value:g}" for value in found.suggested))
 
 
 def _step_counter(reporter: Reporter) -> Callable[[str], None]:
@@ -205,7 +205,7 @@ def judge_map(
         output_file(output, _REPORT, force)
     run = embedding if embedding.is_dir() else embedding.parent
     # Look at the map of a run, or make one to compare with.
-    following = Step("view", (str(run),)) if (run / CONFIG).is_file() else source.train_step()
+    following = Step("view", (str(run),)) if (run / CONFIG).is_file() else source.step(source.action)
     if (embedding / CONFIG).is_file():
         stored: Any = read_description(embedding).get("source")
         same = isinstance(stored, dict) and stored.get("name") == Path(source.path).name
@@ -225,9 +225,9 @@ def judge_map(
     judged = judge_rows(data, places, held, seed=seed, rows=_EXACT, **how)
     if judged is None:
         raise CurvaeError(f"{len(data)} rows are too few to judge a map; at least {FEWEST} are needed")
-    notes = [found.note, note]
-    if own.schema.kind == "table" and data.labels is None:  # numbers of a column of labels would count as data
-        first, last = own.schema.columns[0].name, own.schema.columns[-1].name
+    notes, schema = [found.note, note], data.schema
+    if schema is not None and schema.kind == "table" and data.labels is None:  # a column of labels would count as data
+        first, last = schema.columns[0].name, schema.columns[-1].name
         notes.insert(
             0, f"All {data.n_columns:,} columns, {first!r} to {last!r}, are data; leave out labels with label=…."
         )
@@ -279,7 +279,7 @@ def _of_run(run: Path, own: Sample) -> _Map:
     if own.chosen is None:
         table, embedding = open_map(run, description)
     else:
-        named = own.schema.id is not None
+        named = own.data.schema is not None and own.data.schema.id is not None
         table, embedding = open_places(run, description, own.data.ids if named else own.chosen)
         if not named and len(table) == len(own.data):
             table["id"], note = own.data.ids, f"{note} Rows were matched in their order."

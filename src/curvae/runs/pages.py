@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from torch import Tensor
 
-from ..data import Dataset, EdgeSplit, Graph, Schema, Tree, split_edges
+from ..data import Dataset, EdgeSplit, Graph, Tree, split_edges
 from ..data.dataset import Scaling, source_columns
 from ..data.files import count, decimal
 from ..data.graphs.graph_data import BASELINES
@@ -104,7 +104,6 @@ __all__ = [
     "likelihood_section",
     "links_section",
     "map_picture",
-    "map_section",
     "map_variation",
     "map_view",
     "missing_section",
@@ -114,6 +113,7 @@ __all__ = [
     "reconstruction_section",
     "remark",
     "row_pictures",
+    "rows_map_section",
     "samples_picture",
     "scaled_rows",
     "scaling_note",
@@ -167,14 +167,29 @@ def each_factor(fitted: FittedModel, text: Callable[[FactorFigures, int], str]) 
     return ", ".join(f"{name}: {said}" if len(texts) > 1 else said for name, said in texts.items())
 
 
-_BOTH_WAYS = ("popularity as a sender", "popularity as a receiver")
+def drawing(
+    size: tuple[float, float],
+    draw: Callable[[Any], Any],
+    caption: str,
+    alt: str,
+    columns: int = 1,
+    *,
+    tight: bool = True,
+    **more: Any,
+) -> Picture:
+    """Make a picture of a figure of this size that `draw` fills, given its axes; `more` as of `Picture`."""
+    figure = Figure(figsize=size, layout="constrained" if tight else None)
+    draw(figure.subplots(1, columns))
+    return Picture(figure_bytes(figure), caption, alt, **more)
+
+
+# Maps.
+
 LIVE = 20_000  # rows up to which a report holds an interactive map
 
 
 def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
     """Make the interactive map; `more` as for `View`, with points in coordinates of the page."""
-    if (hierarchy := more.pop("hierarchy", None)) is not None:
-        more["hierarchy"] = embedding.chart.page.to_lorentz(hierarchy[0]), hierarchy[1]
     # A standard deviation says nothing about the spread of a projection.
     sigma = embedding.sigma if embedding.dim <= 2 else None
     sizes = embedding.popularity
@@ -204,82 +219,79 @@ def map_picture(
     Up to 20,000 rows it is interactive where scripts run; it knows labels and other `columns` to colour by, but no ids
     nor the order of the rows.
     """
-    figure = Figure(figsize=(5.2, 4.6))
     projection, chart = projection or embedding.chart.project(embedding.points), embedding.chart
     hierarchy = None if tree is None else (node_places(tree, chart.page, projection.points), tree.edges)
+    lines = None if hierarchy is None else (chart.page.to_lorentz(hierarchy[0]), hierarchy[1])
     colours = replace(colouring(labels, len(projection.points)), title=label_name or "")
-    latent_map(figure.subplots(), chart, projection.points, colours, hierarchy=hierarchy, title=title)
     known = {} if labels is None else {label_name or "label": labels}
-    view = {"columns": {**known, **(columns or {})}, "hierarchy": hierarchy, "title": title or ""}
-    return _interactive_picture(figure, embedding, projection, "rows", "Posterior centres", view, wide=wide)
+    return _interactive_map(
+        (5.2, 4.6),
+        lambda axes: latent_map(axes, chart, projection.points, colours, hierarchy=hierarchy, title=title),
+        embedding,
+        projection,
+        "Posterior centres",
+        "map of the rows on the disc",
+        {"columns": {**known, **(columns or {})}, "hierarchy": lines, "title": title or ""},
+        wide=wide,
+    )
 
 
 def graph_pictures(graph: Graph, embedding: Embedding, frames: Sequence[Frame], centre: Centre) -> list[Picture]:
     """Draw the map of every factor with its edges, as it is seen from its frame."""
+    colours, name = None, f"steps from {graph.names[centre.closest]}"
+    values: Any = np.where(np.isfinite(centre.steps), centre.steps, np.nan)
+    if graph.labels is not None:
+        colours = replace(colouring(graph.labels, graph.n_nodes), title=graph.label_name or "")
+        name, values = graph.label_name or "label", graph.labels
+    steps = (centre.steps, name) if colours is None else None
+    central = list(dict.fromkeys([int(centre.nearest[0]), centre.closest, *map(int, centre.nearest)]))
+    some = f" Of {graph.n_edges:,} edges {EDGES_DRAWN:,} are drawn, chosen at random."
 
     def draw(part: Embedding, place: int) -> list[Picture]:
-        figure, projection = Figure(figsize=(6.2, 5.2)), part.chart.project(part.points, frames[place])
-        reached = np.where(np.isfinite(centre.steps), centre.steps, np.nan)
-        name, values = f"steps from {graph.names[centre.closest]}", reached
-        colours = None
-        if graph.labels is not None:
-            name, values = graph.label_name or "label", graph.labels
-            colours = replace(colouring(values, graph.n_nodes), title=graph.label_name or "")
-        graph_map(
-            figure.subplots(),
-            part.chart,
-            projection.points,
-            graph.edges,
-            colours,
-            steps=(centre.steps, name) if colours is None else None,
-            names=graph.names,
-            central=list(dict.fromkeys([int(centre.nearest[0]), centre.closest, *map(int, centre.nearest)])),
+        chart, projection = part.chart, part.chart.project(part.points, frames[place])
+        how: dict[str, Any] = {"steps": steps, "names": graph.names, "central": central}
+        picture = _interactive_map(
+            (6.2, 5.2),
+            lambda axes: graph_map(axes, chart, projection.points, graph.edges, colours, **how),
+            part,
+            projection,
+            "Posterior centres of the nodes",
+            "map of the graph on the disc",
+            {"columns": {name: values}, "edges": edges_drawn(graph.edges).T, "title": ""},
+            some if graph.n_edges > EDGES_DRAWN else "",
+            wide=graph.n_nodes <= LIVE,
         )
-        more = f" Of {graph.n_edges:,} edges {EDGES_DRAWN:,} are drawn, chosen at random."
-        view = {"columns": {name: values}, "edges": edges_drawn(graph.edges).T, "title": ""}
-        return [
-            _interactive_picture(
-                figure,
-                part,
-                projection,
-                "graph",
-                "Posterior centres of the nodes",
-                view,
-                more if graph.n_edges > EDGES_DRAWN else "",
-                wide=graph.n_nodes <= LIVE,
-            )
-        ]
+        return [picture]
 
     return by_factor(embedding, draw)
 
 
-def _interactive_picture(
-    figure: Figure,
+def _interactive_map(
+    size: tuple[float, float],
+    draw: Callable[[Any], Any],
     embedding: Embedding,
     projection: Projection,
-    things: str,
     what: str,
+    alt: str,
     view: Mapping[str, Any],
     more: str = "",
     *,
     wide: bool,
 ) -> Picture:
-    """Join a drawn map and the same as an interactive map, if it has few enough points.
+    """Draw a map, which is interactive too if it has few enough points.
 
     Arguments:
-        figure: the drawing.
+        size, draw, alt: as of `drawing`.
         embedding, projection: where points lie, and where they are drawn.
-        things: that points are.
         what: is drawn, to begin the caption.
         view: as of `map_view`.
         more: ends the caption.
         wide: it takes a row of its own.
     """
-    caption = f"{what}, {embedding.chart.text()}."
-    if embedding.dim > 2:
-        caption += f" {capital(projection.sentence)}."
+    projected = f" {capital(projection.sentence)}." if embedding.dim > 2 else ""
+    caption = f"{what}, {embedding.chart.text()}.{projected}{more}"
     live = map_view(embedding, projection, anonymous=True, **view) if len(projection.points) <= LIVE else None
-    return Picture(figure_bytes(figure), caption + more, f"map of the {things} on the disc", wide, live, "map")
+    return drawing(size, draw, caption, alt, tight=False, wide=wide, live=live, name="map")
 
 
 def capital(sentence: str) -> str:
@@ -300,16 +312,19 @@ def row_pictures(
         wide = columns is not None and len(data) <= LIVE
         drawn = [map_picture(part, data.labels, None, None, projection, data.label_name, wide, columns)]
         if columns is not None and len(data.shape) == 2:
-            figure = Figure(figsize=(5.2, 5.2))
-            images = data.x.reshape(-1, *data.shape)  # images are never sparse
-            mosaic(figure.subplots(), part.chart, projection.points, images, cmap="gray")
-            drawn.append(Picture(figure_bytes(figure), "The images at their places.", "images at their embedding"))
+            images, chart, places = data.x.reshape(-1, *data.shape), part.chart, projection.points  # never sparse
+            caption, alt = "The images at their places.", "images at their embedding"
+            drawn.append(
+                drawing(
+                    (5.2, 5.2), lambda ax: mosaic(ax, chart, places, images, cmap="gray"), caption, alt, tight=False
+                )
+            )
         return drawn
 
     return by_factor(embedding, draw)
 
 
-def map_section(
+def rows_map_section(
     data: Dataset,
     embedding: Embedding,
     frames: Sequence[Frame],
@@ -432,11 +447,11 @@ def graph_training_section(fitted: FittedGraph, embedding: Embedding) -> Section
             radius, temperature = (float(t) for t in edges.numbers())
         probability = f"Fermi–Dirac, radius {radius:.3g}, temperature {temperature:.3g}"
     facts = [["edge model", probability], ["weight of the likelihood", f"{config.weight:g}"]]
-    if embedding.popularity is not None:
-        columns = embedding.popularity.reshape(len(embedding), -1).T
-        for kind, values in zip(("popularity",) if len(columns) == 1 else _BOTH_WAYS, columns, strict=True):
-            quantiles = np.quantile(values, [0.0, 0.5, 1.0])
-            facts.append([f"{kind}: smallest, median, largest", ", ".join(map(decimal, quantiles))])
+    if (reach := embedding.popularity) is not None:
+        kinds = ("popularity",) if reach.ndim == 1 else ("popularity as a sender", "popularity as a receiver")
+        columns = np.quantile(reach.reshape(len(embedding), -1), [0.0, 0.5, 1.0], axis=0).T
+        for kind, values in zip(kinds, columns, strict=True):
+            facts.append([f"{kind}: smallest, median, largest", ", ".join(map(decimal, values))])
     if embedding.side is not None:
         facts.append(["side: smallest, largest", ", ".join(map(decimal, (embedding.side.min(), embedding.side.max())))])
     return _training_section(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
@@ -446,17 +461,21 @@ def _training_section(
     fitted: FittedModel, embedding: Embedding, unit: str, facts: Sequence[Sequence[str]], caption: str
 ) -> Section:
     """Show how a training of any kind went; figures are by `unit`, and `facts` are further rows of the table."""
-    figure = Figure(figsize=(8, 2.8), layout="constrained")
-    curves(figure.subplots(1, 2), fitted.history)
-    last, parts = fitted.last, embedding.parts
+    last, parts, config = fitted.last, embedding.parts, fitted.config
     kept = "best on validation rows" if fitted.keeps_best else "last"
 
     def draw_radii(part: Embedding, place: int) -> list[Picture]:
-        radius, distribution = Figure(figsize=(4.2, 2.8), layout="constrained"), fitted.config.posterior
         scale = fitted.figures[place].prior_scale if part.chart.radial else None
-        radius_histogram(radius.subplots(), part.radius, part.c, scale, dim=part.dim, distribution=distribution)
+        how = {"dim": part.dim, "distribution": config.posterior}
         below = "Distances of the posterior centres from the origin, and the prior's."
-        return [Picture(figure_bytes(radius), below, "histogram of radii")]
+        return [
+            drawing(
+                (4.2, 2.8),
+                lambda axes: radius_histogram(axes, part.radius, part.c, scale, **how),
+                below,
+                "histogram of radii",
+            )
+        ]
 
     def count_active(one: FactorFigures, place: int) -> str:
         return f"{active_dimensions(parts[place], one.prior_scale)} of {one.dim}"
@@ -470,7 +489,9 @@ def _training_section(
         *facts,
         ["epoch of the weights", f"{last['epoch']} of {len(fitted.history)}, the {kept}"],
     ]
-    drawn = Picture(figure_bytes(figure), caption, "learning curves", wide=True, name="curves")
+    drawn = drawing(
+        (8, 2.8), lambda axes: curves(axes, fitted.history), caption, "learning curves", 2, wide=True, name="curves"
+    )
     return Section("Training", (), [drawn, *by_factor(embedding, draw_radii)], [Table(["quantity", "value"], rows)])
 
 
@@ -480,28 +501,31 @@ def reconstruction_section(
     """The worst, the median and the best by their scores of the rows `index`; `kind` says what these are."""
     order = index[np.argsort(scores)]
     chosen = np.array([order[0], order[len(order) // 2], order[-1]])
-    figure = Figure(figsize=(8, 2.4), layout="constrained")
-    titles = [f"{name}: {data.ids[i]}"[:40] for name, i in zip(("worst", "median", "best"), chosen, strict=True)]
-    rows = data.x[chosen]
-    originals = rows if isinstance(rows, np.ndarray) else rows.toarray()
-    size = None if data.exposure is None else data.exposure[chosen]
-    context = None if data.context is None else data.context[chosen]
-    made = fitted.reconstruct(embedding.space[chosen], context=context, size=size)
+    some = data.take(chosen)
+    titles = [f"{name}: {row}"[:40] for name, row in zip(("worst", "median", "best"), some.ids, strict=True)]
+    originals = some.x if isinstance(some.x, np.ndarray) else some.x.toarray()
+    made = fitted.reconstruct(embedding.space[chosen], context=some.context, size=some.exposure)
     caption = f"The {kind} rows with the lowest, median and highest likelihood."
     if fitted.config.scales and len(data.shape) != 2:
         # Columns of other units could not share an axis.
         originals, made = (fitted.scaling.apply(values) for values in (originals, made))
         what = "Every feature" if LIKELIHOODS[fitted.config.likelihood].standardise is True else "Every number"
         caption += f" {what} is shown from its mean, in units of its standard deviation."
-    reconstructions(figure.subplots(1, 3), originals, made, data.shape, titles)
-    return Section("Reconstructions", (), [Picture(figure_bytes(figure), caption, "reconstructions", wide=True)])
+    picture = drawing(
+        (8, 2.4),
+        lambda axes: reconstructions(axes, originals, made, data.shape, titles),
+        caption,
+        "reconstructions",
+        3,
+        wide=True,
+    )
+    return Section("Reconstructions", (), [picture])
 
 
 def samples_picture(images: NDArray[Any]) -> Picture:
     """Draw images side by side."""
-    figure = Figure(figsize=(4, 4))
-    sample_grid(figure.subplots(), images, cmap="gray")
-    return Picture(figure_bytes(figure), "Expected images at random points of the latent space.", "samples")
+    caption = "Expected images at random points of the latent space."
+    return drawing((4, 4), lambda axes: sample_grid(axes, images, cmap="gray"), caption, "samples", tight=False)
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
@@ -597,24 +621,20 @@ def criterion_section(found: Comparison) -> Section:
 
 def diagnosis_section(found: Diagnosis, labels: Any) -> Section:
     """Scores beside their surrogates, and the dendrogram of the points that were tested."""
-    scores = found.scores
-    beside = Figure(figsize=(8, 0.9 + 0.45 * len(scores)), layout="constrained")
-    beside_surrogates(
-        beside.subplots(), [s.name for s in scores], [s.value for s in scores], [s.surrogates for s in scores]
-    )
-    tree = Figure(figsize=(8, 3), layout="constrained")
+    scores, graph = found.scores, found.kind == "graph"
+    surrogates = [s.name for s in scores], [s.value for s in scores], [s.surrogates for s in scores]
     known = None if labels is None else labels[found.sample]
-    dendrogram(tree.subplots(), found.merges, known, "path length" if found.kind == "graph" else "distance")
-    kept = "degrees" if found.kind == "graph" else "covariance spectrum"
     pictures = [
-        Picture(
-            figure_bytes(beside),
-            f"Scores, beside those of surrogates with the same {kept}.",
+        drawing(
+            (8, 0.9 + 0.45 * len(scores)),
+            lambda axes: beside_surrogates(axes, *surrogates),
+            f"Scores, beside those of surrogates with the same {'degrees' if graph else 'covariance spectrum'}.",
             "scores and surrogates",
-            True,
+            wide=True,
         ),
-        Picture(
-            figure_bytes(tree),
+        drawing(
+            (8, 3),
+            lambda axes: dendrogram(axes, found.merges, known, "path length" if graph else "distance"),
             "Average linkage. Any points have a dendrogram; the test says what it is worth.",
             "dendrogram",
             wide=True,
@@ -701,13 +721,13 @@ def judge_rows(
     return faithfulness(scaled, places, labels=data.labels, held_out=held_out, seed=seed, rows=rows, **how)
 
 
-def describe_covariates(data: Dataset, schema: Schema, places: Any, seed: int) -> list[str]:
+def describe_covariates(data: Dataset, places: Any, seed: int) -> list[str]:
     """Say that neighbours are counted with the effects of covariates, and whether the map shows categorical ones."""
-    if data.context is None:
+    if data.context is None or data.schema is None:
         return []
     said = ["Neighbours are counted in the data with the effects of the covariates still in them."]
-    for column in schema.covariates:
-        values = source_columns(data.context, schema.covariates)[column.name]
+    for column in data.schema.covariates:
+        values = source_columns(data.context, data.schema.covariates)[column.name]
         if column.categories is None or (accuracy := label_accuracy(places, values, seed=seed)) is None:
             continue
         share = np.unique(values, return_counts=True)[1].max() / len(values)
@@ -844,7 +864,6 @@ def stability_section(
         f"{figures['quantile_95']:.2f}; two rows are {figures['row_distance']:.2f} apart in the median."
     )
     followed = np.sort(np.random.default_rng(0).permutation(len(data))[:_FOLLOWED])
-    copies, spread = aligned.parts, aligned.spread
     some = f"{len(followed)} rows, chosen at random" if len(followed) < len(data) else "all rows"
     caption = (
         f"Left: {some}, on this map, and faintly where the maps of the other seeds have them. Right: all rows, "
@@ -853,16 +872,18 @@ def stability_section(
 
     def draw(part: Embedding, place: int) -> list[Picture]:
         chart, frame = part.chart, frames[place]
-        figure = Figure(figsize=(10.4, 4.6), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        places = chart.place(frame, torch.from_numpy(copies[place][:, followed]))
+        places = chart.place(frame, torch.from_numpy(aligned.parts[place][:, followed]))
         labels: Any = None if data.labels is None else data.labels[followed]
         title = "places of a row in all maps"
-        latent_map(left, chart, places[0], labels, samples=places[1:].transpose(0, 1), title=title)
         start, end = (one.reshape(-1, 2) for one in (places[:1].expand_as(places[1:]), places[1:]))
-        geodesics(left, chart, start, end, colors=RIM, linewidths=0.5, alpha=0.6, zorder=1.5)
-        latent_map(right, chart, chart.place(frame, part.points), colouring(spread, len(data)), title="spread")
-        return [Picture(figure_bytes(figure), caption, "places of rows in all maps, and their spread", wide=True)]
+
+        def draw_both(axes: Any) -> None:
+            latent_map(axes[0], chart, places[0], labels, samples=places[1:].transpose(0, 1), title=title)
+            geodesics(axes[0], chart, start, end, colors=RIM, linewidths=0.5, alpha=0.6, zorder=1.5)
+            colours = colouring(aligned.spread, len(data))
+            latent_map(axes[1], chart, chart.place(frame, part.points), colours, title="spread")
+
+        return [drawing((10.4, 4.6), draw_both, caption, "places of rows in all maps, and their spread", 2, wide=True)]
 
     return Section("Stability", text, by_factor(aligned.first, draw))
 

@@ -1,11 +1,10 @@
-"""What commands ask of data of one kind, where the data come from, and how progress is reported."""
+"""Where the data of a run come from, how its progress is reported, and what all plans of commands have in common."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
@@ -15,34 +14,40 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ..data import Dataset, Graph, Schema, branching_diffusion, load, load_graph, memory
+from ..data import Dataset, Graph, branching_diffusion, load, load_graph, memory
 from ..data.files import quoted
 from ..data.spool import Counter
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import Match, NamedTree, match_rows, read_tree
-from ..maps.orientation import frames_from_json, orient
-from ..report import Picture, Section
+from ..maps.orientation import orient, principal_scores, sampled_rows
+from ..report import Section
 from ..settings import FactorSettings, GraphSettings, RowSettings, Settings, described, parse_space
 from ..training import Comparison, Embedding
 from ..training.fitted import FittedModel
 
 __all__ = [
     "SILENT",
+    "CurvaturePlan",
     "DataSource",
     "GraphSource",
-    "Outcome",
+    "Orientation",
     "Place",
+    "Plan",
     "Reporter",
-    "Run",
+    "Request",
+    "Result",
     "Source",
     "Step",
+    "TrainingPlan",
     "comparable",
-    "geometry",
+    "curvature_chosen",
+    "figures_of_factors",
     "given",
     "known_tree",
     "missing_as_run",
-    "stored_frames",
+    "orientation_of",
+    "require_root",
 ]
 
 
@@ -74,14 +79,12 @@ class DataSource:
     Attributes:
         kind: of runs on such data, as `config.json` calls it.
         action: that trains on them, as a `Step` calls it.
-        compare_options: what tells a comparison of what kind they are.
         files: other fields that name files, and what the error says where one is not given to a run that is resumed.
         local: fields that a run does not store: where files lie on this machine.
     """
 
     kind: ClassVar[str]
     action: ClassVar[str]
-    compare_options: ClassVar[Mapping[str, Any]] = {}
     files: ClassVar[Mapping[str, str]] = {}
     local: ClassVar[Collection[str]] = ("path", "cache")
 
@@ -97,29 +100,22 @@ class DataSource:
         """Something to do with these data, read in the same way."""
         return Step(action, (self.path,), {**self.options, **options}, why)
 
-    def train_step(self, why: str = "", **settings: Any) -> Step:
-        """Train on them."""
-        return self.step(self.action, why, **settings)
-
-    def compare_step(self, why: str = "", **settings: Any) -> Step:
-        """Compare curvatures on them."""
-        return self.step("compare", why, **self.compare_options, **settings)
-
     @property
     def name(self) -> str:
         """The file's name without folder and endings."""
         return Path(self.path).name.split(".")[0] or "data"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields without the folders of files: a run does not know where its data lay."""
-        own = {name: value for name, value in vars(self).items() if name not in self.local}
-        own |= {name: None if own[name] is None else Path(own[name]).name for name in self.files}
-        lists = {name: list(value) for name, value in own.items() if isinstance(value, tuple)}
-        return {"name": Path(self.path).name, **own, **lists}
+    @property
+    def shown(self) -> Self:
+        """The same without the folders of files, as a report shows it: a run does not know where its data lay."""
+        files = {name: Path(getattr(self, name)).name for name in self.files if getattr(self, name) is not None}
+        return replace(self, path=Path(self.path).name, **files)
 
-    def named(self, stored: Mapping[str, Any]) -> Self:
-        """The same as a report shows it: files without their folders, as `to_json` calls them."""
-        return replace(self, path=stored["name"], **{name: stored[name] for name in self.files})
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as `config.json` has them."""
+        own = {name: value for name, value in vars(self.shown).items() if name not in self.local}
+        lists = {name: list(value) for name, value in own.items() if isinstance(value, tuple)}
+        return {"name": self.shown.path, **own, **lists}
 
     def again(self, stored: Mapping[str, Any]) -> Self:
         """Read this file as before, from `to_json`; all files are those given now, as a run does not know the paths."""
@@ -158,21 +154,10 @@ class Source(DataSource):
         """The same data, which may take a quarter of the memory of the machine if nothing else was asked for."""
         return self if self.memory else replace(self, memory=memory.size_text(memory.bound(None)))
 
-    def load(self, counter: Counter = lambda task, rows: lambda more: None) -> tuple[Dataset, Schema]:
+    def load(self, counter: Counter = lambda task, rows: lambda more: None) -> Dataset:
         """Read the data; without a bound of memory, all of them into memory."""
-        return load(
-            self.path,
-            label=self.label,
-            id=self.id,
-            group=self.group,
-            categorical=self.categorical,
-            covariates=self.covariates,
-            missing=self.missing,
-            exposure=self.exposure,
-            memory=self.memory,
-            cache=self.cache,
-            counter=counter,
-        )
+        how = vars(self) | {"source": self.path, "counter": counter}
+        return load(**{name: value for name, value in how.items() if name != "path"})[0]
 
     def step(self, action: str, why: str = "", **options: Any) -> Step:
         takes_memory = action in (self.action, "compare", "diagnose")
@@ -186,7 +171,6 @@ class GraphSource(DataSource):
 
     kind = "graph"
     action = "graph"
-    compare_options = MappingProxyType({"graph": True})
     files = MappingProxyType({"nodes": "a table of nodes; give it again", "features_file": "features; give them again"})
 
     nodes: str | None = None
@@ -207,22 +191,12 @@ class GraphSource(DataSource):
         if self.no_features and (self.features or self.features_file):
             given = "features" if self.features else "features_file"
             raise CurvaeError(f"no_features=True and {given}=… contradict each other; leave out one of them")
-        return load_graph(
-            self.path,
-            nodes=self.nodes,
-            label=self.label,
-            features=() if self.no_features else self.features or None,
-            features_file=self.features_file,
-            categorical=self.categorical,
-            weighted=self.weighted,
-            directed=directed,
-            isolated=self.isolated,
-            missing=self.missing,
-            source_column=self.source_column,
-            target_column=self.target_column,
-            header=self.header,
-            known=known,
-        )
+        how = vars(self) | {"features": () if self.no_features else self.features or None}
+        how |= {"source": self.path, "known": known, "directed": directed}
+        return load_graph(**{name: value for name, value in how.items() if name not in ("path", "no_features")})
+
+    def step(self, action: str, why: str = "", **options: Any) -> Step:
+        return super().step(action, why, **({"graph": True} if action == "compare" else {}), **options)
 
 
 # Messages and progress of a run while it works.
@@ -269,42 +243,46 @@ class Reporter:
 SILENT = Reporter()
 
 
-def stored_frames(description: Mapping[str, Any], embedding: Embedding) -> tuple[Frame, ...] | None:
-    """Return the frames that `config.json` holds for the factors of a map; None for what an estimator saved."""
-    if (stored := description.get("orientation")) is None:
-        return None
-    try:
-        return frames_from_json(stored, embedding.placed)
-    except (KeyError, TypeError, ValueError) as error:
-        message = " ".join(str(error).split())
-        raise CurvaeError(f"config.json holds no orientation of the map ({message}); train again") from error
+# What is asked of a command, what it is going to do, and what that found. Nothing is changed once it is made.
 
 
-def given(config: Settings) -> dict[str, Any]:
-    """Settings that differ from the default, with the words that stand for values."""
-    known = described(type(config))
-    return {name: known[name].written(value) for name, value in config.given().items()}
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Data that were read, and what is asked for: what plans are made of.
 
-
-def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that a comparison takes: it chooses the curvature and the split itself.
-
-    In a product it chooses that of the hyperbolic factors; where there are none, of the first.
+    Arguments:
+        source: of the data.
+        data: a `Dataset` or `Graph`.
+        config: settings.
+        typed: settings that were typed.
+        before: description of the run that is resumed, or nothing.
     """
-    known = described(GraphSettings) | described(RowSettings)
-    found = {name: value for name, value in settings.items() if known[name].compared}
-    if "space" in found:
-        factors = [FactorSettings(one.dim) if one.curved else one for one in parse_space(found["space"])]
-        if not any(one.curved for one in factors):
-            factors[0] = FactorSettings(factors[0].dim)
-        found["space"] = ",".join(one.text for one in factors)
-    return found
+
+    source: Any
+    data: Any
+    config: Any
+    typed: dict[str, Any]
+    before: Mapping[str, Any]
 
 
-def geometry(fitted: FittedModel) -> dict[str, Any]:
-    """c and prior scale, for `config.json`; of a product a list each, one number a factor."""
-    each = {name: [getattr(one, name) for one in fitted.figures] for name in ("c", "prior_scale", "identifiable")}
-    return {name: values[0] if len(values) == 1 else values for name, values in each.items()}
+@dataclass(frozen=True, kw_only=True)
+class Plan(Request):
+    """What a command is going to train, decided before anything is written; `config` has "auto" choices made.
+
+    Arguments:
+        facts: what `config.json` says about the trainings and the data.
+        text: what is going to be trained, in words.
+        remarks: warnings about the settings and these data.
+    """
+
+    facts: dict[str, Any]
+    text: str
+    remarks: list[str]
+
+    @property
+    def warnings(self) -> list[str]:
+        """About the data and the settings."""
+        return [*self.data.warnings, *self.remarks]
 
 
 @dataclass(frozen=True)
@@ -332,18 +310,16 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Result:
     """What a training found: to be written, reported and said.
 
     Arguments:
         fitted, embedding: the model, and where it places its data.
         frames: from which the factors of the map are drawn.
         tables: of `embedding.csv`, one below the other.
-        rows: of all of them.
         summary: figures for `config.json`.
-        title, verdict, sections: of the report.
+        verdict, sections: of the report; named pictures of sections get files.
         warnings: about the map.
-        pictures: by the names of their files.
         said: in the end.
         following: what to do next.
         good: whether the verdict is, warnings aside.
@@ -355,124 +331,22 @@ class Outcome:
     embedding: Embedding
     frames: tuple[Frame, ...]
     tables: Iterable[pd.DataFrame]
-    rows: int
     summary: dict[str, Any]
-    title: str
     verdict: str
-    warnings: list[str]
     sections: list[Section]
-    pictures: dict[str, Picture]
+    warnings: list[str]
     said: list[str]
     following: Step
-    good: bool = True
+    good: bool
     advice: str = ""
     files: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-class Run(ABC):
-    """Data of one kind with the settings of models: what `curvae fit`, `graph`, `compare` and `diagnose` ask of them.
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan(Plan, ABC):
+    """A training to be done, and its map; `root` is the name of the point at its centre, None for the Fréchet mean."""
 
-    Arguments:
-        source: of the data, which are read.
-        config: settings.
-        reporter: told how far the data are read.
-
-    Attributes:
-        data: a `Dataset` or `Graph`.
-        data_size: in words.
-        plan_text: what is going to be trained, in words; set by `prepare`.
-        settings: those that were typed; `given` ones by default.
-        remarks: warnings about the settings and these data.
-        trainings: how many a comparison needs; set by `plan_comparison`.
-        count: name of the number of trainings in `config.json`.
-        fitted: what a training makes.
-        has_edges: whether maps show edges.
-        thing: what a point of a map is, "row" or "node".
-        axes: what decides how maps are turned, in words.
-        root: name of the point that maps have at their centre; None for the Fréchet mean.
-    """
-
-    count: ClassVar[str]
-    thing: ClassVar[str] = "row"
-    axes: ClassVar[str] = "the data"
-    fitted: ClassVar[type[FittedModel]]
-    has_edges: ClassVar[bool] = False
-
-    data: Any
-    data_size: str
-
-    def __init__(self, source: Any, config: Any, reporter: Reporter = SILENT) -> None:
-        self.source, self.config, self.plan_text, self.trainings = source, config, "", 0
-        self.settings = given(config)
-        self.remarks: list[str] = []
-        self.root: str | None = None
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What was done to the data."""
-        return self.data.notes
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """About the data and the settings, for the report."""
-        return [*self.data.warnings, *self.remarks]
-
-    @property
-    def curvature_chosen(self) -> bool:
-        """Whether the settings name a curvature, as those that a comparison recommends do, or are of a flat space."""
-        named = "curvature" in self.settings or ":" in self.settings.get("space", "")
-        return named or not any(factor.curved for factor in self.config.factors)
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the data."""
-        return self.data.fingerprint
-
-    @property
-    @abstractmethod
-    def names(self) -> NDArray[np.str_]:
-        """Of the points of a map."""
-
-    @cached_property
-    @abstractmethod
-    def reference(self) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        """Some points, and two numbers for each, (·, 2), that depend on the data alone: maps are turned by them."""
-
-    def choose_root(self, root: str | None) -> None:
-        """Name the point that maps shall have at their centre."""
-        if root is not None and root not in self.names:
-            raise CurvaeError(
-                f"there is no {self.thing} {root!r} to put at the centre; give root=… one of {quoted(self.names)}"
-            )
-        self.root = root
-
-    def orient(self, embedding: Embedding) -> tuple[Frame, ...]:
-        """The frames from which the factors of a map of these data are drawn."""
-        root = None if self.root is None else int(np.flatnonzero(self.names == self.root)[0])
-        return orient(embedding, *self.reference, root)
-
-    @property
-    def orientation_sentence(self) -> str:
-        """How maps are turned, for a report."""
-        centre = f"The Fréchet mean of all {self.thing}s" if self.root is None else f"The {self.thing} {self.root!r}"
-        return (
-            f"{centre} is at the centre. The map is rotated, and if necessary mirrored, so that the first principal "
-            f"component of {self.axes} grows to the right and the second upwards: maps of different seeds are oriented "
-            "alike."
-        )
-
-    @abstractmethod
-    def prepare(self, count: int | None, before: Mapping[str, Any], processes: int) -> dict[str, Any]:
-        """Split the data and make "auto" choices for a training; raises for what cannot be trained.
-
-        Arguments:
-            count: of trainings, if it was given.
-            before: description of the run that is resumed, or nothing.
-            processes: that share a training.
-
-        Returns:
-            What `config.json` says about the trainings and the data.
-        """
+    root: str | None
 
     @abstractmethod
     def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> Any:
@@ -482,35 +356,106 @@ class Run(ABC):
         """
 
     @abstractmethod
-    def outcome(self, trained: Any, place: Place, named: DataSource, seconds: float, reporter: Reporter) -> Outcome:
-        """Judge what `train` returned; `named` is the source as a report shows it, without its folder."""
+    def judge(self, trained: Any, place: Place, seconds: float, reporter: Reporter) -> Result:
+        """Judge what `train` returned after so many seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvaturePlan(Plan, ABC):
+    """A comparison of curvatures to be done."""
 
     @abstractmethod
-    def plan_comparison(
-        self, curvatures: Sequence[float], repeats: int, before: Mapping[str, Any] | None, tree: Path | None
-    ) -> dict[str, Any]:
-        """Split the data for a comparison; raises for what cannot be compared.
-
-        Returns what `config.json` says about the data. Of a comparison that is resumed that is `before`, and "auto"
-        choices are made as they were made then. How well a known `tree` of the data is recovered is compared, too.
-        """
+    def compare(self, **where: Any) -> Comparison:
+        """Train and compare, with device, jobs, folder and so on as of `curvae.training.compare`."""
 
     @abstractmethod
-    def compare(self, curvatures: Sequence[float], repeats: int, **where: Any) -> Comparison:
-        """Compare curvatures."""
+    def report(self, found: Any) -> tuple[list[str], list[str], list[Section]]:
+        """Return what to say about a comparison, what to warn of, and the sections of the report."""
 
-    @abstractmethod
-    def comparison_report(self, found: Any) -> tuple[list[str], list[str], list[Section]]:
-        """What to say about a comparison, what to warn of, and the sections of the report."""
 
-    @classmethod
-    def edges(cls, folder: Path, nodes: int) -> NDArray[np.int64] | None:
-        """Of the graph that a run was trained on, (2, E)."""
-        return None
+@dataclass(frozen=True)
+class Orientation:
+    """How all maps of the same data are turned, whatever their seed.
+
+    Arguments:
+        rows, scores: some points, and two numbers for each, which depend on the data alone; see `orient`.
+        root: the point at the centre; None for the Fréchet mean.
+        sentence: how maps are turned, for a report.
+    """
+
+    rows: NDArray[np.intp]
+    scores: NDArray[np.float64]
+    root: int | None
+    sentence: str
+
+    def frames(self, embedding: Embedding) -> tuple[Frame, ...]:
+        """Return the frames from which the factors of a map of the data are drawn."""
+        return orient(embedding, self.rows, self.scores, self.root)
+
+
+def orientation_of(
+    x: Any, names: NDArray[np.str_], root: str | None = None, thing: str = "row", axes: str = "the data"
+) -> Orientation:
+    """Turn maps by the first principal components of numbers that describe their points.
+
+    Arguments:
+        x: the numbers, (points, ·).
+        names: of the points.
+        root: name of the point at the centre.
+        thing: what a point is.
+        axes: what the numbers are.
+    """
+    chosen = sampled_rows(x.shape[0])
+    place = None if root is None else int(np.flatnonzero(names == root)[0])
+    sentence = (
+        f"{f'The Fréchet mean of all {thing}s' if root is None else f'The {thing} {root!r}'} is at the centre. The map "
+        f"is rotated, and if necessary mirrored, so that the first principal component of {axes} grows to the right "
+        "and the second upwards: maps of different seeds are oriented alike."
+    )
+    return Orientation(chosen, principal_scores(x[chosen]), place, sentence)
+
+
+def require_root(root: str | None, names: NDArray[np.str_], thing: str = "row") -> None:
+    """Raise if no point has the name that the one at the centre of the map shall have."""
+    if root is not None and root not in names:
+        raise CurvaeError(f"there is no {thing} {root!r} to put at the centre; give root=… one of {quoted(names)}")
+
+
+def curvature_chosen(request: Request) -> bool:
+    """Whether the settings name a curvature, as those that a comparison recommends do, or are of a flat space."""
+    named = "curvature" in request.typed or ":" in request.typed.get("space", "")
+    return named or not any(factor.curved for factor in request.config.factors)
+
+
+def given(config: Settings) -> dict[str, Any]:
+    """Return settings that differ from the default, with the words that stand for values."""
+    known = described(type(config))
+    return {name: known[name].written(value) for name, value in config.given().items()}
+
+
+def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the settings that a comparison takes: it chooses the curvature and the split itself.
+
+    In a product it chooses that of the hyperbolic factors; where there are none, of the first.
+    """
+    known = described(GraphSettings) | described(RowSettings)
+    found = {name: value for name, value in settings.items() if known[name].compared}
+    if "space" in found:
+        factors = [FactorSettings(one.dim) if one.curved else one for one in parse_space(found["space"])]
+        if not any(one.curved for one in factors):
+            factors[0] = FactorSettings(factors[0].dim)
+        found["space"] = ",".join(one.text for one in factors)
+    return found
+
+
+def figures_of_factors(fitted: FittedModel) -> dict[str, Any]:
+    """Return c and prior scale, for `config.json`; of a product a list each, one number a factor."""
+    each = {name: [getattr(one, name) for one in fitted.figures] for name in ("c", "prior_scale", "identifiable")}
+    return {name: values[0] if len(values) == 1 else values for name, values in each.items()}
 
 
 def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
-    """What to do about missing values in data for a run: what is asked for, or what the run did."""
+    """Decide what to do about missing values in data for a run: what is asked for, or what the run did."""
     sees_gaps = bool(description.get("layout", {}).get("missing"))  # whether the encoder knows what is missing
     if missing == "model" and not sees_gaps:
         raise CurvaeError(
@@ -529,7 +474,7 @@ _BUILT_IN = "branching-diffusion"  # whose tree is known
 def known_tree(
     tree: Path, what: str, ids: NDArray[np.str_], labels: NDArray[np.str_] | None
 ) -> tuple[NamedTree, Match]:
-    """A tree from a file, or that of the built-in branching diffusion, and the node of each row.
+    """Read a tree from a file, or take that of the built-in branching diffusion, and find the node of each row.
 
     Arguments:
         tree: the file, or the name of the data.

@@ -1,10 +1,9 @@
-"""Use a trained run: `curvae view`, `explain`, `export`, `embed`, `impute`, `sample` and `evaluate`."""
+"""Use the model of a trained run: `curvae embed`, `impute`, `sample`, `evaluate` and `export`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,51 +12,86 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ..data import Graph, Schema, load
-from ..data.files import Messages, count, quoted, require_file
-from ..data.graphs.graph_data import steps_from
-from ..data.loading import BUILT_IN
-from ..data.statistics import Missing
-from ..data.tables import average_context, read_frame
-from ..data.text_tables import UNNAMED, texts_of
+from ..data import Dataset, Graph, Schema, load
+from ..data import memory as memory_of_machine
+from ..data.dataset import one_hot, source_columns
+from ..data.disk import in_memory
+from ..data.files import count as counted
+from ..data.files import quoted
+from ..data.graphs.graph_data import absent_pairs
+from ..data.graphs.merging import is_table
+from ..data.graphs.reading import HEADER_ADVICE
+from ..data.statistics import Missing, column_statistics
+from ..data.tables import code_values
 from ..errors import CurvaeError
-from ..hierarchy import explain
-from ..hierarchy.drivers import expected_rows
-from ..maps.charts import Projection
+from ..geometry.frames import Frame
+from ..hierarchy import graph_faithfulness
 from ..maps.embedding import Embedding
-from ..plotting.maps import edges_drawn
-from ..training import Fitted, FittedGraph
-from ..training.portable import export_part, onnx_bytes, require_onnx, torch_bytes
-from ..training.storage import Loaded, read_description, versions, write_bytes, write_json
-from ..viewer import View
+from ..maps.orientation import frames_from_json
+from ..models.likelihoods import choose_likelihood
+from ..training import Fitted, FittedGraph, Split, impute
+from ..training.config import require_count
+from ..training.evaluate import Likelihoods, embed, likelihoods
+from ..training.graph_evaluate import embed_graph, neighbourhood, score_links
+from ..training.portable import export_part, onnx_bytes, portable, require_onnx, torch_bytes
+from ..training.rows import judged_rows
+from ..training.storage import Loaded, versions, write_bytes, write_json
 from . import pages
-from .drawing import deviations, open_thinned
-from .folders import embedding_path, output_file, table_ending, write_table, write_tables
-from .graph_run import draw_graphs, embed_nodes, score_edges
-from .pages import Explained, space_text
-from .rows_run import NEW_ROWS, draw_rows, embed_rows, impute_rows, portable_rows, score_rows
-from .run import SILENT, Reporter, Step, stored_frames
-from .training import open_run, run_of
+from .folders import (
+    embedding_path,
+    embedding_table,
+    output_file,
+    table_ending,
+    write_array,
+    write_table,
+    write_tables,
+)
+from .rows_run import embedding_tables, sample_split
+from .run import SILENT, GraphSource, Reporter, Source, Step, missing_as_run
+from .training import open_run
 
 __all__ = [
     "INTERFACE",
+    "NEW_ROWS",
     "embed_run",
     "evaluate_run",
-    "explain_run",
     "export_run",
     "impute_run",
+    "open_table_run",
+    "place_data",
     "sample_run",
-    "view_run",
+    "shows_new_rows",
+    "stored_frames",
 ]
 
-# What commands do with the models of each kind of data.
-_EMBED = {Fitted.kind: embed_rows, FittedGraph.kind: embed_nodes}
-_DRAW = {Fitted.kind: draw_rows, FittedGraph.kind: draw_graphs}
-_SCORE = {Fitted.kind: score_rows, FittedGraph.kind: score_edges}
-_NO_COLUMNS = "whose nodes have no columns to explain"
+# What has no meaning for a model, and how the error says so, by the kind of model.
+_NO_NODES, _READ_WHOLE = "which has no nodes; leave out {}=…", "which is read as a whole; leave out {}=…"
+_MEANINGLESS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    Fitted.kind: ("a model of a table", {"nodes": _NO_NODES, "features_file": _NO_NODES}),
+    FittedGraph.kind: (
+        "a model of a graph",
+        {
+            "memory": _READ_WHOLE,
+            "cache": _READ_WHOLE,
+            "samples": "whose edges are found by distance; leave out {}=…",
+            "output": "which has no rows to score; leave out {}=…",
+            "covariates": "which has no covariates; leave them out",
+        },
+    ),
+}
 
 
-def _open_table(run: Path, reason: str, device: torch.device | str = "cpu") -> Loaded:
+def _open(run: Path, device: torch.device | str, **given: Any) -> Loaded:
+    """Load a model; raise for what was given and has no meaning for its kind."""
+    loaded = open_run(run, device)
+    model, reasons = _MEANINGLESS[loaded.fitted.kind]
+    for name, value in given.items():
+        if value and name in reasons:
+            raise CurvaeError(f"{run} holds {model}, {reasons[name].format(name)}")
+    return loaded
+
+
+def open_table_run(run: Path, reason: str, device: torch.device | str = "cpu") -> Loaded:
     """Load a model of a table; raise for that of a graph, for which the command has no meaning for a `reason`."""
     loaded = open_run(run, device)
     if not isinstance(loaded.fitted, Fitted):
@@ -65,385 +99,548 @@ def _open_table(run: Path, reason: str, device: torch.device | str = "cpu") -> L
     return loaded
 
 
-# `curvae view`: the map of a run as a page or a picture.
-
-LARGEST = 1_000_000
-"""points of a map at most; of more rows, it shows a sample"""
-
-# Columns of embedding.csv that may be shown, besides standard deviations.
-_OWN = ("split", "radius", "spread", "popularity", "popularity_out", "popularity_in", "side")
-_MOST_EDGES = 1_000_000
-_MOST_EXPLAINED = 100_000
-_WRITERS: dict[str, Callable[[View, int], bytes]] = {
-    ".html": lambda view, names: view.html().encode(errors="backslashreplace"),
-    ".svg": lambda view, names: view.picture("svg", hubs=names),
-    ".png": lambda view, names: view.picture("png", hubs=names),
-    ".pdf": lambda view, names: view.picture("pdf", hubs=names),
-}
+def stored_frames(description: Mapping[str, Any], embedding: Embedding) -> tuple[Frame, ...] | None:
+    """Return the frames that `config.json` holds for the factors of a map; None for what an estimator saved."""
+    if (stored := description.get("orientation")) is None:
+        return None
+    try:
+        return frames_from_json(stored, embedding.placed)
+    except (KeyError, TypeError, ValueError) as error:
+        message = " ".join(str(error).split())
+        raise CurvaeError(f"config.json holds no orientation of the map ({message}); train again") from error
 
 
-def view_run(
+# New data, read as those of the run were.
+
+
+def _read_rows(
+    loaded: Loaded,
+    path: str,
+    missing: Missing | None,
+    reporter: Reporter,
+    decode: bool,
+    memory: str | None = None,
+    cache: str | None = None,
+) -> Dataset:
+    """Read new rows as those of the run were read, with the same treatment of gaps unless `missing` is given.
+
+    Raises for rows that do not fit the model, or lack covariates that it needs.
+    """
+    fitted, how = loaded.fitted, missing_as_run(missing, loaded.description)
+    bound = Source(path, memory=memory).bounded.memory
+    data, _ = load(path, schema=loaded.data, missing=how, memory=bound, cache=cache, counter=reporter.counter)
+    choose_likelihood(data.x, fitted.config.likelihood, replace(fitted.layout, names=data.names))
+    fitted.require_covariates(data, loaded.data, Path(path).name, decode)
+    reporter.tell(data.notes, data.warnings)
+    return data
+
+
+def _read_graph(loaded: Loaded, path: str, reporter: Reporter, **how: Any) -> Graph:
+    """Read a graph; the nodes of an edge are in the columns that were given for the graph of the run."""
+    stored = loaded.description.get("source") or {}
+    how |= {name: stored.get(name) for name in ("source_column", "target_column")}
+    graph = GraphSource(path, **how).load(known=loaded.data.names, directed=loaded.data.directed)
+    # The names of the run decide whether the first line is a header.
+    reporter.tell([note.replace(HEADER_ADVICE, "") for note in graph.notes], graph.warnings)
+    return graph
+
+
+def _feature_columns(run: Path, loaded: Loaded, features_file: str | None) -> dict[str, Any]:
+    """Which columns of a table are features, and which categories text columns have, as in the graph of the run."""
+    stored, names = loaded.description.get("source") or {}, loaded.data.feature_names
+    beside = stored.get("features_file")
+    if beside is not None and features_file is None:
+        raise CurvaeError(f"{run} was trained with the features of {beside}; give such a file with features_file=…")
+    if features_file is not None and not names:
+        raise CurvaeError(f"{run} was trained without features; leave out features_file=…")
+    if features_file is not None and not is_table(features_file):
+        return {}
+    texts = {
+        column: [name.removeprefix(f"{column}=") for name in names if name.startswith(f"{column}=")]
+        for column in stored.get("categorical", ())
+    }
+    coded = {f"{column}={value}" for column, values in texts.items() for value in values}
+    numbers = tuple(name for name in names if name not in coded)
+    return {"features": numbers, "no_features": not numbers and features_file is None, "categorical": texts}
+
+
+def _same_nodes(run: Path, path: str, own: Graph, graph: Graph) -> Graph:
+    """The graph with its nodes in the order of the run's."""
+    edges, order, unknown = _moved(own, graph)
+    lacking = np.setdiff1d(own.names, graph.names)
+    if len(lacking) or len(unknown):
+        sides = [
+            f"{name} {counted(len(side), 'node')} ({quoted(side)})"
+            for name, side in (("lacks", lacking), ("adds", unknown))
+            if len(side)
+        ]
+        raise CurvaeError(
+            f"the model of {run} has no features and knows its own {own.n_nodes:,} nodes only; {Path(path).name} "
+            f"{' and '.join(sides)}: name the same nodes (those without edges with nodes=…), or train with features=…"
+        )
+    weights = None if graph.weights is None else graph.weights[order]
+    return Graph(own.names, edges, weights, directed=graph.directed)
+
+
+def _moved(own: Graph, graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.str_]]:
+    """Edges between nodes of the run by their places there, which edges these are, and nodes that the run lacks."""
+    places = pd.Index(own.names).get_indexer(pd.Index(graph.names))
+    ends = places[graph.edges].astype(np.int64)
+    ends = ends if graph.directed else np.sort(ends, axis=1)
+    known = np.flatnonzero(ends.min(axis=1) >= 0)
+    order = known[np.lexsort((ends[known, 1], ends[known, 0]))]
+    return ends[order], order, graph.names[places < 0]
+
+
+def _read_nodes(
     run: Path,
-    output: Path | None = None,
-    show: Sequence[str] = (),
+    loaded: Loaded,
+    path: str,
+    missing: Missing | None,
+    reporter: Reporter,
+    nodes: str | None,
+    features_file: str | None,
+) -> Graph:
+    """Read a graph with other edges, whose nodes have the features that the model needs.
+
+    A model with features places any nodes that have them. One without knows its nodes by their places in the graph, so
+    the nodes must be the same. `nodes` is a table of nodes, and `features_file` has their features.
+    """
+    own: Graph = loaded.data
+    graph = _read_graph(
+        loaded,
+        path,
+        reporter,
+        nodes=nodes,
+        features_file=features_file,
+        **_feature_columns(run, loaded, features_file),
+        weighted=own.weights is not None,
+        isolated=nodes is not None,
+        missing=missing_as_run(missing, loaded.description),
+    )
+    if graph.feature_names != own.feature_names:
+        raise CurvaeError(
+            f"{Path(path).name} comes with {counted(len(graph.feature_names), 'feature')} a node, and the model of "
+            f"{run} was trained on {len(own.feature_names):,}; give the same"
+        )
+    return _same_nodes(run, path, own, graph) if own.features is None else graph
+
+
+# `curvae embed`.
+
+NEW_ROWS = 100_000
+"""new rows that a map shows at most"""
+
+
+def shows_new_rows(folder: Path, rows: int) -> bool:
+    """Say whether the map of a run can mark so many new rows: a folder that was saved from Python has no map."""
+    return rows <= NEW_ROWS and embedding_path(folder).exists()
+
+
+def place_data(
+    run: Path,
+    loaded: Loaded,
+    path: str,
+    missing: Missing | None,
+    reporter: Reporter,
     *,
-    label: str | None = None,
-    anonymous: bool = False,
-    thumbnails: bool = False,
-    data: str | None = None,
-    names: int = 0,
-    factor: str | None = None,
-    explain: bool = False,
-    find: Sequence[str] = (),
-    rows: str | None = None,
+    nodes: str | None = None,
+    features_file: str | None = None,
+    memory: str | None = None,
+    cache: str | None = None,
+) -> tuple[Iterable[pd.DataFrame], int]:
+    """Place rows, or nodes, on the map of a run.
+
+    Returns:
+        Tables with the columns of `embedding.csv`, one below the other, and how many rows they have.
+    """
+    frames = stored_frames(loaded.description, loaded.embedding)
+    if isinstance(loaded.fitted, Fitted):
+        data = _read_rows(loaded, path, missing, reporter, False, memory, cache)
+        return embedding_tables(loaded.fitted, data, frames, reporter), len(data)
+    graph, own = _read_nodes(run, loaded, path, missing, reporter, nodes, features_file), loaded.data
+    labels = None
+    if own.labels is not None:
+        places = pd.Index(own.names).get_indexer(pd.Index(graph.names))
+        labels = np.where(places < 0, "", own.labels[places])
+    found = embed_graph(loaded.fitted, graph)
+    return [embedding_table(found, graph.names, labels, "new", "node", frames)], graph.n_nodes
+
+
+def embed_run(
+    run: Path,
+    path: str,
+    output: Path | None = None,
+    *,
     missing: Missing | None = None,
     force: bool = False,
+    device: torch.device | str = "cpu",
     reporter: Reporter = SILENT,
-) -> tuple[Path, View]:
-    """Write the map of a run to a page or a picture, by the ending of the file.
+    **reading: str | None,
+) -> tuple[Path, Step]:
+    """Embed data with a trained run; return the file, whose columns are those of `embedding.csv`, and what to do next.
+
+    It is a CSV file, or a Parquet file if that is asked for or there are a million rows.
 
     Arguments:
         run: its folder.
-        output: the file; by default a page that has the name of the run.
-        show: columns to include.
-        label: column to colour by; by default the label of the run.
-        anonymous: leave out ids and the order of the rows.
-        thumbnails: include the images that the rows are.
-        data: file that holds the columns or images.
-        names: number of nodes to name in a picture of a graph, those with the most edges.
-        factor: which factor of a product to show; the first hyperbolic one by default.
-        explain: let two clicks show which columns change between two rows.
-        find: ids of rows that are on the map whatever sample of the rows it shows.
-        rows: file of new rows to mark on the map, with the columns of the data that the run was trained on.
-        missing: what to do with new rows that lack values; as the run did by default.
+        path: the data.
+        output: the file.
+        missing: what to do with rows that lack values; as the run did by default.
         force: overwrite the file.
-        reporter: receives messages.
+        device: where to compute.
+        reporter: receives messages and progress.
+        reading: of a graph `nodes`, a table of nodes, and `features_file`, with their features; of rows, those that
+            would take more than so much `memory` stay on disk, where a copy of them is kept in the folder `cache`.
     """
-    new_name = rows and Path(rows).name.split(".")[0]
-    name = "-".join(filter(None, (run.resolve().name, "map", factor, new_name)))
-    target = output_file(output, Path(f"{name}.html"), force, _WRITERS)
-    description = read_description(run)
-    page = target.suffix.lower() == ".html"
-    if find and anonymous:
-        raise CurvaeError("anonymous=True leaves out ids; give find=… or anonymous=True, not both")
-    for given, reason in (
-        (explain, "explain=True is for pages, on which rows can be clicked; leave it out, or write an .html file"),
-        (show, "show=… is for pages; a picture has the colours of one column, given with label=…"),
-        (find, "find=… is for pages, which show ids; leave it out, or write an .html file"),
-    ):
-        if given and not page:
-            raise CurvaeError(reason)
-    for refused, reason in (
-        (page, "names=… is for pictures, a page has names by itself; choose a picture with output=…, or leave it out"),
-        (
-            not run_of(description).has_edges,
-            f"{run} is no run of curvae graph: no row has more edges; leave out names=…",
-        ),
-        (anonymous, "anonymous=True leaves out names; give names=… or anonymous=True, not both"),
-    ):
-        if names and refused:
-            raise CurvaeError(reason)
-    new: list[pd.DataFrame] = []
-    if rows is not None:
-        if run_of(description).has_edges:
-            raise CurvaeError(f"{run} holds a model of a graph, whose map shows its nodes; leave out rows=…")
-        tables, total, _ = embed_rows(run, open_run(run), rows, missing=missing, reporter=reporter)
-        if total > NEW_ROWS:
-            raise CurvaeError(f"{rows} has {total:,} rows, and a map marks at most {NEW_ROWS:,}; give fewer")
-        new = list(tables)
-    view = _view(
-        run,
-        description,
-        reporter,
-        show=show,
-        label=label,
-        anonymous=anonymous,
-        thumbnails=thumbnails,
-        data=data,
-        factor=factor,
-        explain=explain,
-        find=find,
-        rows=rows,
-        new=new,
-    )
-    if page:
-        reporter.say(f"inside the page: {'; '.join(view.inside)}")
-    write_bytes(target, _WRITERS[target.suffix.lower()](view, names))
-    return target, view
+    loaded = _open(run, device, **reading)
+    tables, rows = place_data(run, loaded, path, missing, reporter, **reading)
+    name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(rows)}"
+    target = output_file(output, Path(name), force, (".csv", ".parquet"))
+    write_tables(target, tables)
+    if isinstance(loaded.fitted, Fitted) and shows_new_rows(run, rows):
+        return target, Step("view", (str(run),), {"rows": path, "missing": missing})
+    return target, Step("evaluate", (str(run), path), {"missing": missing})
 
 
-def _view(
+# `curvae impute`.
+
+
+def impute_run(
     run: Path,
-    description: Mapping[str, Any],
-    reporter: Reporter,
-    *,
-    show: Sequence[str],
-    label: str | None,
-    anonymous: bool,
-    thumbnails: bool,
-    data: str | None,
-    factor: str | None,
-    explain: bool,
-    find: Sequence[str],
-    rows: str | None,
-    new: Sequence[pd.DataFrame],
-) -> View:
-    """Collect what a page or a picture shows; `new` are tables of the new `rows`, and all else is as of `view_run`."""
-    table, whole, total = open_thinned(run, description, LARGEST, find, new)
-    own = len(table) - sum(map(len, new))  # rows of the run that are shown
-    if total > own and (thumbnails or explain):
-        option = "thumbnails" if thumbnails else "explain"
-        raise CurvaeError(f"{run} has {total:,} rows, of which a map shows a sample; leave out {option}=True")
-    embedding, projection = _project_factor(description, whole, factor)
-    facts = description.get("data", {})
-    schema = None if facts.get("schema") is None else Schema.from_json(facts["schema"])
-    matched = _matched(data, rows, table, own, schema)
-    columns = _columns(table, matched, str(facts.get("label") or "label"), label, show, anonymous, data)
-    images = _images(run, data, rows, description, schema) if thumbnails else None
-    edges = None if total > own else run_of(description).edges(run, own)
-    size = count(total, "node" if run_of(description).has_edges else "row")
-    if edges is not None:
-        size += f", {count(edges.shape[1], 'edge')}"
-    about = [f"{size}, {space_text(whole)}"]
-    columns = columns or _steps(description, table["id"].to_numpy(np.str_), edges, anonymous)
-    if edges is not None and edges.shape[1] > _MOST_EDGES:
-        edges = edges_drawn(edges.T, _MOST_EDGES).T
-        about.append(f"{_MOST_EDGES:,} of the edges are drawn, chosen at random")
-    if new:
-        about.append(f"Marked: {count(len(table) - own, 'new row')} of {Path(str(rows)).name}")
-    if total > own:
-        sample = f"a sample by density is shown: {own:,} of {total:,} rows"
-        reporter.say(f"{sample}; to have a row in it for sure, give find=…")
-        about.append(f"{pages.capital(sample)}, all of them where there are few and fewer where there are many")
-    if find:
-        about.append(f"Found among all rows: {', '.join(find)}")
-    if len(whole.placed) > 1:
-        name = embedding.placed[0].name
-        about.append(f"This is the factor {name}, and distances are those along it")
-        others = (f'factor="{factor.name}"' for factor in whole.placed if factor.name != name)
-        reporter.say(f"the map shows the factor {name} of the product; for another give {' or '.join(others)}")
-    if description.get("root") is not None and not anonymous:
-        about.append(f"{description['root']} is at the centre")
-    if embedding.dim > 2:
-        about.append(pages.capital(projection.sentence))
-    return pages.map_view(
-        embedding,
-        projection,
-        columns=columns,
-        ids=table["id"].to_numpy(),
-        images=images,
-        expected=_expected(run, whole, total) if explain else {},
-        new=np.arange(len(table)) >= own if new else None,
-        edges=edges,
-        anonymous=anonymous,
-        title=str(description.get("source", {}).get("name", run.resolve().name)),
-        about=about,
-    )
-
-
-def _project_factor(
-    description: Mapping[str, Any], embedding: Embedding, asked: str | None
-) -> tuple[Embedding, Projection]:
-    """The factor that is shown, as reports draw it: the one asked for, or the first that the viewer moves as a disc."""
-    parts = {part.placed[0].name: part for part in embedding.parts}
-    name = asked or next((name for name, part in parts.items() if part.chart.motion == "disc"), next(iter(parts)))
-    if name not in parts:
-        raise CurvaeError(f"the space of the run has no factor {name!r}; it has {quoted(parts)}")
-    shown, frames = parts[name], stored_frames(description, embedding)
-    frame = None if frames is None else frames[list(parts).index(name)]
-    return shown, shown.chart.project(shown.points, frame)
-
-
-# --- columns ----------------------------------------------------------------------------------------------------------
-
-
-def _columns(
-    table: pd.DataFrame,
-    matched: Mapping[str, Any],
-    name: str,
-    label: str | None,
-    show: Sequence[str],
-    anonymous: bool,
-    data: str | None,
-) -> dict[str, Any]:
-    """Those to colour by: the label, called `name`, first, then those asked for; `matched` are those of the data."""
-    stored: dict[str, Any] = {column: table[column] for column in (*_OWN, *deviations(table)) if column in table}
-    if (table["label"] != "").any():
-        labels = table["label"].where(table["label"] != "", None)
-        numbers = pd.to_numeric(labels, errors="coerce")
-        stored[name] = stored["label"] = numbers if bool((numbers.notna() == labels.notna()).all()) else labels
-    known = {**matched, **{column: values for column, values in stored.items() if column not in matched}}
-    asked = [name for name in (label or (name if name in stored else None), *show) if name is not None]
-    if "spread" in table and "spread" not in asked:
-        asked.append("spread")
-    for column in asked:
-        if column not in known:
-            where = "give the table it is in with data=…" if data is None else f"there are {quoted(known)}"
-            raise CurvaeError(f"there is no column {column!r} to show; {where}")
-        if anonymous and np.array_equal(texts_of(known[column], strip=True), table["id"].str.strip()):
-            raise CurvaeError(f"column {column!r} holds the ids, which anonymous=True leaves out; show another")
-    return {column: known[column] for column in asked}
-
-
-def _steps(
-    description: Mapping[str, Any], names: NDArray[np.str_], edges: NDArray[np.int64] | None, anonymous: bool
-) -> dict[str, Any]:
-    """Steps along edges from the most central node, by which nodes without labels are coloured, as in the report."""
-    centre = description["summary"].get("graph_centre")
-    if edges is None or centre not in names:
-        return {}
-    steps = steps_from(Graph(names, edges.T, directed=True), int(np.flatnonzero(names == centre)[0]))
-    shown = "the most central node" if anonymous else centre
-    return {f"steps from {shown}": np.where(np.isfinite(steps), steps, np.nan)}
-
-
-def _matched(
-    data: str | None, rows: str | None, table: pd.DataFrame, own: int, schema: Schema | None
-) -> dict[str, Any]:
-    """Columns of the table given as data, its rows in the order of the run's; of new rows, columns of their table."""
-    if data is None or (schema is not None and schema.kind == "images"):
-        return {}
-    found = _table_columns(Path(data), table["id"][:own], schema)
-    if rows is None:
-        return found
-    new, unknown = _table_columns(Path(rows), table["id"][own:], schema), [None] * (len(table) - own)
-    return {name: pd.Series([*values, *new.get(name, unknown)]) for name, values in found.items()}
-
-
-def _table_columns(path: Path, ids: pd.Series[Any], schema: Schema | None) -> dict[str, Any]:
-    """Columns of a table, for the rows with these ids."""
-    try:
-        require_file(path)
-    except FileNotFoundError:
-        raise CurvaeError(f"there is no table {path}; check the name") from None
-    named = {schema.id} if schema is not None and schema.id is not None else set()
-    frame = read_frame(path, named, named, Messages())
-    wanted = pd.Index(ids)
-    if schema is None:  # nodes of a graph, which any column may name
-        named = set(frame.columns)
-    columns = [name for name in frame.columns if name in named or str(name).startswith(UNNAMED)]
-    # Names of nodes have no blanks around them.
-    candidates = [texts_of(frame[name], strip) for strip in (False, True) for name in columns]
-    for texts in (*candidates, np.arange(len(frame)).astype(np.str_)):
-        rows = pd.Index(texts)
-        if rows.is_unique and (places := rows.get_indexer(wanted)).min() >= 0:
-            return {str(name): frame[name].take(places).reset_index(drop=True) for name in frame.columns}
-    by = f"column {schema.id!r}" if schema is not None and schema.id is not None else "the numbers of the rows"
-    by = "names of nodes" if schema is None else by
-    raise CurvaeError(
-        f"{path.name} does not hold all rows of the run, matched by {by}; give the table that the run was trained on"
-    )
-
-
-def _expected(run: Path, whole: Embedding, rows: int) -> dict[str, Any]:
-    """What the model expects at every point, of the columns that differ most; `rows` is the number of the run's."""
-    loaded = _open_table(run, _NO_COLUMNS)
-    if rows > _MOST_EXPLAINED:
-        raise CurvaeError(
-            f"{run} has {rows:,} rows, and changes between rows are shown of up to {_MOST_EXPLAINED:,}; leave out "
-            "explain=True"
-        )
-    found = expected_rows(loaded.fitted, whole, context=average_context(loaded.data.covariates))
-    return {
-        str(loaded.data.names[feature]): (found.mean[:, i], found.deviation[:, i], float(found.unit[i]))
-        for i, feature in enumerate(found.features)
-    }
-
-
-def _images(
-    run: Path, data: str | None, rows: str | None, description: Mapping[str, Any], schema: Schema | None
-) -> NDArray[Any]:
-    """The images that the run was trained on, and those of new rows."""
-    name = str(description.get("source", {}).get("name"))
-    if schema is None or schema.kind != "images":
-        raise CurvaeError(f"{run} was not trained on images, so there are no thumbnails; leave out thumbnails=True")
-    if data is None and name not in BUILT_IN:
-        raise CurvaeError(
-            f"the images are not in the run; give them with data=…, as in data={json.dumps(name, ensure_ascii=False)}"
-        )
-    missing = description["source"].get("missing", "error")
-    own, _ = load(data or name, schema=schema, missing=missing)
-    if own.fingerprint != description["data"]["fingerprint"]:
-        raise CurvaeError(f"{data or name} holds not the images that the run was trained on; give those")
-    images = [own.x] if rows is None else [own.x, load(rows, schema=schema, missing=missing)[0].x]
-    return np.concatenate(images).reshape(-1, *schema.shape)
-
-
-# `curvae explain`: the columns that change between rows, or labels, of the map of a run.
-
-
-def explain_run(
-    run: Path,
-    start: str | None = None,
-    end: str | None = None,
-    *,
-    count: int = 10,
+    path: str,
     output: Path | None = None,
+    *,
+    samples: int = 1000,
+    seed: int = 0,
+    memory: str | None = None,
+    cache: str | None = None,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+    reporter: Reporter = SILENT,
+) -> tuple[Path, int, int, Step]:
+    """Fill the gaps of data with what a trained run expects there, and write a CSV table, or for images an array.
+
+    The table has the columns of the source that the run knows, those of ids, labels and groups first, exposure and
+    covariates last. Of a categorical column, the most probable category is filled in. It takes `samples` importance
+    samples a row; see `embed_run` for `memory` and `cache`.
+
+    Returns:
+        The file, the number of values that were filled in and of rows that lacked some, and what to do next.
+    """
+    loaded = open_table_run(run, "which fills no gaps", device)
+    require_count("samples", samples, "importance_samples")
+    fitted, schema = loaded.fitted, loaded.data
+    images = schema.kind == "images"
+    name = f"{Path(path).name.split('.')[0]}-imputed.{'npy' if images else 'csv'}"
+    target = output_file(output, Path(name), force)
+    data = _read_rows(loaded, path, "model", reporter, True, memory, cache)
+    known = column_statistics(data.x)
+    # A category is one gap, however many features it has.
+    firsts = np.cumsum([0, *(len(column.features) for column in schema.columns)])[:-1]
+    values, lacking = int(known.missing[firsts].sum()), known.rows - known.complete
+    advance = reporter.counter("imputing", lacking)
+    filled = ((piece, impute(fitted, piece, samples, seed, advance)) for piece in data.pieces())
+    if images:
+        ((_, x),) = filled
+        write_array(target, x.reshape(-1, *schema.shape))
+    else:
+        write_tables(target, (_filled_table(x, piece, schema, fitted.config.likelihood) for piece, x in filled))
+    source = Source(str(target))
+    if isinstance(stored := loaded.description.get("source"), dict):
+        source = replace(source.again(stored), missing="error", memory=None, id=data.id_name or None)
+    plain = source.exposure is None  # all that a diagnosis takes
+    return target, values, lacking, source.step("diagnose") if plain else Step("view", (str(run),))
+
+
+def _filled_table(x: Any, data: Dataset, schema: Schema, likelihood: str) -> pd.DataFrame:
+    """Rows without gaps as a table of the source, with values that data have.
+
+    These are in binary columns the more probable one, of counts the nearest integer, and whole numbers without a point.
+    """
+    x = x if isinstance(x, np.ndarray) else x.toarray()
+    counts = [len(column.features) for column in schema.columns]
+    whole = likelihood == "poisson" or np.repeat([column.binary for column in schema.columns], counts)
+    table = _table(np.where(whole, np.rint(x), x), schema)
+    if schema.exposure is not None and data.exposure is not None:
+        table[schema.exposure] = data.exposure
+    if data.context is not None:
+        coded = source_columns(data.context, schema.covariates)
+        for column in schema.covariates:
+            values = coded[column.name]
+            if column.categories is None:  # without what rounding left when it was standardised
+                values = [float(f"{value * column.scale + column.fill:.12g}") for value in values]
+            table[column.name] = values
+    for name in table.select_dtypes("number"):
+        if bool(((table[name] % 1 == 0) & (table[name].abs() < 2**53)).all()):
+            table[name] = table[name].astype(np.int64)
+    roles = {data.id_name: data.ids, schema.label: data.labels, schema.group: data.groups}
+    named = {name: texts for name, texts in roles.items() if name is not None and texts is not None}
+    return pd.concat([pd.DataFrame(named), table], axis=1)
+
+
+def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
+    """Features as columns of the source: categories by name, binary ones as 1 and 0, counts for an exposure of 1."""
+    columns = source_columns(rows, schema.columns)
+    if schema.exposure is not None:
+        columns[schema.exposure] = 1.0
+    return pd.DataFrame(columns)
+
+
+# `curvae sample`.
+
+_LARGEST = 4000  # nodes of a graph that is drawn from the model: all pairs are asked
+
+
+def sample_run(
+    run: Path,
+    count: int,
+    output: Path | None = None,
+    *,
+    covariates: Mapping[str, str] | None = None,
     seed: int = 0,
     force: bool = False,
     device: torch.device | str = "cpu",
-) -> Explained:
-    """Which columns change along the geodesic between rows, or labels, of the map of a trained run?
+) -> tuple[list[Path], Step]:
+    """Draw new rows, or graphs, from a trained run; return the files and what to do next.
+
+    Rows are written to a CSV table, or for images to an array and a picture; of graphs the edges, nodes counted from 1.
+    `covariates` has a value for each covariate of the model, which all rows share.
+    """
+    if count < 1:
+        raise CurvaeError(f"the number of samples must be at least 1, got {count}")
+    loaded = _open(run, device, covariates=covariates)
+    rows, schema, name = isinstance(loaded.fitted, Fitted), loaded.data, f"{run.resolve().name}-samples"
+    context = code_values(schema.covariates, covariates) if rows else None
+    images = rows and schema.kind == "images"
+    paths = [output_file(output, Path(f"{name}.{'npy' if images else 'csv'}"), force)]
+    if not rows:
+        write_table(paths[0], _draw_graphs(run, loaded, count, seed))
+        return paths, Step("view", (str(run),))
+    # Noise, outputs, draws and their text.
+    memory_of_machine.require(64 * count * len(schema.names), f"a table of {count:,} samples", fix="lower count=…")
+    drawn = loaded.fitted.sample(count, context, seed)
+    if images:
+        paths.append(output_file(None, paths[0].with_suffix(".png"), force))
+        means = loaded.fitted.sample(min(count, 100), context, seed, mean=True)
+        write_array(paths[0], drawn.reshape(-1, *schema.shape).astype(np.float32))
+        write_bytes(paths[1], pages.samples_picture(means.reshape(-1, *schema.shape)).png)
+    else:
+        write_table(paths[0], _table(drawn, schema).assign(**(covariates or {})))
+    return paths, Step("embed", (str(run), str(paths[0])))
+
+
+def _draw_graphs(run: Path, loaded: Loaded, count: int, seed: int) -> pd.DataFrame:
+    """Draw the edges of new graphs."""
+    model, own, known, popularity = loaded.fitted.model, loaded.data, loaded.embedding, None
+    if own.n_nodes > _LARGEST:
+        raise CurvaeError(
+            f"the graph of {run} has {own.n_nodes:,} nodes, and graphs are drawn pair by pair, up to {_LARGEST:,}; "
+            "train on a smaller graph to draw from it"
+        )
+    memory_of_machine.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", fix="lower count=…")
+    generator = torch.Generator(model.device).manual_seed(seed)
+    if known.popularity is not None and known.side is not None:  # those of the nodes of the graph
+        popularity = torch.from_numpy(np.vstack([known.popularity.T, known.side])).to(model.device)
+    tables = []
+    for i in range(count):
+        a, b = (model.sample(own.n_nodes, generator, popularity) + 1).cpu().numpy()
+        tables.append(pd.DataFrame({"sample": i + 1, "a": a, "b": b}))
+    return pd.concat(tables, ignore_index=True)
+
+
+# `curvae evaluate`.
+
+_SAMPLES = 5000  # importance samples a row
+_UNUSUAL = 5  # rows that are named, at most
+_TRAINING_ROWS = 2000  # at most, among which other rows are ranked
+
+
+def evaluate_run(
+    run: Path,
+    path: str,
+    samples: int | None = None,
+    *,
+    seed: int = 0,
+    missing: Missing | None = None,
+    output: Path | None = None,
+    training: str | None = None,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+    reporter: Reporter = SILENT,
+) -> dict[str, Any]:
+    """Measure how well a trained run describes data, for each part of the data that the run knows apart.
+
+    Of rows the marginal log-likelihood, with so many importance samples, 5000 by default; of a graph, how well its
+    edges are told from other pairs.
 
     Arguments:
-        run: its folder.
-        start: id of a row, or a label; by default the row at the centre of the map, or the Fréchet mean of all rows.
-        end: likewise; by default every label in turn.
-        count: of columns.
-        output: CSV file for the expected values on the way, with their intervals.
-        seed: of the draws.
-        force: overwrite the file.
-        device: where to compute.
+        run, path, samples, seed, missing, device, reporter: as of the other commands.
+        output: file for the log-likelihood of every row and its rank among the rows of `training`.
+        training: the data that the run was trained on; by default the file of that name beside the data or in the
+            working directory.
+        force: overwrite the output.
     """
-    target = None if output is None else output_file(output, Path("path.csv"), force)
-    loaded = _open_table(run, _NO_COLUMNS, device)
-    embedding = loaded.embedding  # of data on disk, that of a sample
-    table = pd.DataFrame({"id": np.arange(len(embedding)).astype(str), "label": ""})
-    if embedding_path(run).exists():
-        table, shown, _ = open_thinned(run, loaded.description, LARGEST, ())
-        embedding = embedding if len(embedding) == len(shown) else shown
-    ids, labels = table["id"].to_numpy(), table["label"].to_numpy()
-    start = str(loaded.description["root"]) if start is None and loaded.description.get("root") is not None else start
-    ends = sorted(set(labels) - {""}) if end is None else [end]
-    if not ends:
-        raise CurvaeError(f'the rows of {run} have no labels; say which one with end=…, such as end="{ids[-1]}"')
-    first = None if start is None else _named_rows(run, ids, labels, start, "start")
-    last = {name: _named_rows(run, ids, labels, name, "end") for name in ends}
-    how: dict[str, Any] = {"columns": count, "context": average_context(loaded.data.covariates), "seed": seed}
-    found = {name: explain(loaded.fitted, embedding, end, first, **how) for name, end in last.items()}
-    names = loaded.data.names
-    if target is not None:
-        values = [
-            pd.DataFrame(
-                {
-                    "to": name,
-                    "column": str(names[feature]),
-                    "t": one.t,
-                    "mean": one.mean[:, i],
-                    "low": one.low[:, i],
-                    "high": one.high[:, i],
-                }
-            )
-            for name, one in found.items()
-            for i, feature in enumerate(one.features)
-        ]
-        write_table(target, pd.concat(values, ignore_index=True))
-    return Explained("the mean of all rows" if start is None else start, found, names, target)
+    if output is not None:
+        output_file(output, Path("scores.csv"), force, (".csv", ".parquet"))
+    loaded = _open(run, device, samples=samples is not None, output=output)
+    about = {"run": run.resolve().name, "data": Path(path).name}
+    if not isinstance(loaded.fitted, Fitted):
+        return {**about, "seed": seed, **_score_edges(run, loaded, path, seed, reporter)}
+    samples = _SAMPLES if samples is None else samples
+    require_count("samples", samples, "importance_samples")
+    data, split, own = _read_parts(loaded, path, missing, reporter)
+    shown, parts = sample_split(data, split, 0)
+    faithful_to = judged_rows(parts.names(len(shown)))
+    if output is None:
+        data, split = shown, parts
+    names = np.where(own, split.names(len(data)), "new")
+
+    def estimate(rows: Dataset, what: str) -> Likelihoods:
+        advance = reporter.counter(what, len(rows))
+        return likelihoods(loaded.fitted, rows, samples, seed, advance=advance).require_finite(in_memory(rows.ids))
+
+    # Rows to rank these among, unless they are among these.
+    others = None if output is None or "train" in names else _training_rows(run, loaded, path, training, seed)
+    found, ranked = estimate(data, "likelihood"), {}
+    if output is not None:
+        among = found.take(names == "train") if others is None else estimate(others, "training rows")
+        ranked = _rank_rows(data, names, found, among, output)
+    parts_found = {}
+    for name in dict.fromkeys(names.tolist()):
+        part = found.take(names == name)
+        parts_found[name] = {
+            "rows": len(part.log_prob),
+            "log_likelihood": part.mean,
+            "interval": part.interval,
+            "log_likelihood_original_units": part.original.mean,
+            "median_effective_sample_size": float(np.median(part.ess)),
+            "median_standard_error": float(np.median(part.error)),
+            "rows_with_few_effective_samples": int((part.ess < 10).sum()),
+        }
+    embedding = embed(loaded.fitted, shown).require_finite(shown.ids)
+    faithful = pages.judge_rows(shown, embedding, faithful_to, seed=seed)
+    return {
+        **about,
+        "samples": samples,
+        "seed": seed,
+        "parts": parts_found,
+        "faithfulness": None if faithful is None else faithful.to_json(),
+        **ranked,
+    }
 
 
-def _named_rows(run: Path, ids: NDArray[Any], labels: NDArray[Any], name: str, parameter: str) -> NDArray[np.intp]:
-    """The row of this id, or else those of this label."""
-    for names in (ids, labels):
-        if (rows := np.flatnonzero(names == name)).size:
-            return rows
-    known = sorted(set(labels) - {""})
-    near = get_close_matches(name, [*known, *map(str, ids)], 1)
-    such = f"labels are such as {quoted(known[:3])}, " if known else ""
-    hint = f"did you mean {near[0]!r}?" if near else f"{such}ids are such as {quoted(ids[:3])}"
-    raise CurvaeError(f"{run} has no row and no label {name!r} for {parameter}=…; {hint}")
+def _read_parts(loaded: Loaded, path: str, missing: Missing | None, reporter: Reporter) -> tuple[Dataset, Split, bool]:
+    """Read rows whose likelihood is wanted, with their split if they are the data of the run, and whether they are.
+
+    The run's own data are reported by part: rows that were trained on say nothing about new ones.
+    """
+    stored = loaded.description.get("source")
+    memory = stored.get("memory") if isinstance(stored, dict) else None
+    data = _read_rows(loaded, path, missing, reporter, True, memory)
+    own = data.fingerprint == loaded.description["data"].get("fingerprint")
+    return data, loaded.fitted.split if own else Split(np.arange(len(data)), np.empty(0, np.int64)), own
 
 
-# `curvae export`: the networks of a run for programs that do not have Curvae.
+def _training_rows(run: Path, loaded: Loaded, beside: str, given: str | None, seed: int) -> Dataset:
+    """Read rows that the run was trained on: all, or of many a random choice.
+
+    Arguments:
+        run, loaded: the run.
+        beside: data in whose folder the file of the run is looked for, if not in the working directory.
+        given: the file, if it is known.
+        seed: of the choice.
+    """
+    source = loaded.description.get("source")
+    name = source.get("name") if isinstance(source, dict) else None
+    file = given or name
+    if file is None or loaded.description["data"].get("fingerprint") is None:
+        raise CurvaeError(
+            f"{run} does not know the data that it was trained on, so rows have no rank; leave out output=…"
+        )
+    if given is None and not Path(file).exists() and Path(beside).with_name(file).exists():
+        file = str(Path(beside).with_name(file))
+    try:
+        data, split, own = _read_parts(loaded, file, None, Reporter())
+    except CurvaeError as error:
+        if given is not None:
+            raise
+        raise CurvaeError(
+            f"ranks need the data that the run was trained on, {name}; give them with training=…"
+        ) from error
+    if not own:
+        raise CurvaeError(f"{file} is not the data that {run} was trained on; give those with training=…")
+    chosen = np.random.default_rng([seed, 19]).permutation(split.train)[:_TRAINING_ROWS]
+    return data.take(np.sort(chosen)).load()
+
+
+def _rank_rows(
+    data: Dataset, names: NDArray[np.str_], found: Likelihoods, among: Likelihoods, output: Path
+) -> dict[str, Any]:
+    """Write the log-likelihood of every row with its rank, and return a summary."""
+    lower = np.searchsorted(np.sort(among.log_prob), found.log_prob)
+    table = pd.DataFrame(
+        {
+            "id": in_memory(data.ids),
+            "split": names,
+            "log_likelihood": found.log_prob,
+            "standard_error": found.error,
+            "training_percentile": np.round(100 * lower / len(among.log_prob), 4),
+        }
+    )
+    write_table(output, table)
+    unusual = table[table["training_percentile"] < 1].sort_values("log_likelihood")
+    return {
+        "scores": str(output),
+        "training_rows": len(among.log_prob),
+        "rows_below_1_percent": len(unusual),
+        "most_unusual": [str(name) for name in unusual["id"][:_UNUSUAL]],
+    }
+
+
+def _score_edges(run: Path, loaded: Loaded, path: str, seed: int, reporter: Reporter) -> dict[str, Any]:
+    """Measure how well the edges of a file between nodes of the run are told from random pairs that are not edges.
+
+    These pairs are edges neither in the file nor in the run's graph. Edges that the run was trained on are judged apart
+    from new ones. Beside the model stand rules that know the edges of the run and need no model.
+    """
+    own, embedding = loaded.data, loaded.embedding
+    graph = _read_graph(loaded, path, reporter)
+    edges, _, unknown = _moved(own, graph)
+    if not len(edges):
+        raise CurvaeError(
+            f"no edge of {Path(path).name} joins two nodes of {run}; it names {quoted(graph.names[:2])}, the run "
+            f"{quoted(own.names[:2])}: use the same names"
+        )
+    if len(unknown):
+        left = graph.n_edges - len(edges)
+        reporter.warn(
+            f"{counted(len(unknown), 'node')} not in the run ({quoted(unknown)}); {counted(left, 'edge')} of "
+            f"{graph.n_edges:,} left out."
+        )
+    together = np.unique(np.concatenate([own.edges, edges]), axis=0)
+    whole = Graph(own.names, together, directed=own.directed)
+    known = np.isin(edges @ [own.n_nodes, 1], own.edges @ [own.n_nodes, 1])
+    parts = {}
+    for name, part in (("train", edges[known]), ("new", edges[~known])):
+        if len(part):
+            random = np.random.default_rng(seed)
+            absent = absent_pairs(whole, len(part), random, fix="give fewer edges")
+            found = score_links(embedding.nearness_of, whole, own.edges, part, absent, embedding.space.shape[1])
+            parts[name] = {"edges": len(part), **found, "remark": pages.remark(found)}
+    asked = Graph(own.names, edges, directed=own.directed)
+    near, faithful = neighbourhood(embedding, asked, seed=seed), graph_faithfulness(asked, embedding, seed=seed)
+    return {
+        "parts": parts,
+        "unknown_nodes": len(unknown),
+        "neighbourhood_map": near.map,
+        "neighbourhood_rank": near.rank,
+        "neighbourhood_nodes": near.asked,
+        "faithfulness": None if faithful is None else faithful.to_json(),
+    }
+
+
+# `curvae export`.
 
 INTERFACE = "interface.json"
 
@@ -474,8 +671,18 @@ def export_run(
         raise CurvaeError("choose what to write with onnx=True, torch=True or both")
     if onnx:
         require_onnx()
-    loaded = _open_table(run, "whose encoder reads the whole graph")
-    parts, interface = portable_rows(run, loaded)
+    loaded = open_table_run(run, "whose encoder reads the whole graph")
+    fitted, schema = loaded.fitted, loaded.data
+    gaps_known = fitted.layout.missing
+    filled = not gaps_known and missing_as_run(None, loaded.description) == "mean"
+    fills = one_hot(schema.fills[np.newaxis], schema.columns, run.name)[0] if filled else None
+    # Categories are told as they are; numbers are standardised by the graphs.
+    numbers = [
+        (column.fill, column.scale) if column.categories is None else (0.0, 1.0)
+        for column in schema.covariates
+        for _ in column.features
+    ]
+    parts = portable(fitted, numbers, fills)
     folder = Path(f"{run.resolve().name}-export") if output is None else output
     if folder.exists() and not folder.is_dir():
         raise CurvaeError(f"{folder} is a file; give a folder with output=…")
@@ -489,111 +696,19 @@ def export_run(
         if onnx:
             write_bytes(folder / f"{part.name}.onnx", onnx_bytes(part, program))
         advance(1)
-    graphs = {part.name: {"inputs": part.inputs, "outputs": part.outputs} for part in parts}
-    about = {"run": run.resolve().name, "versions": versions(), "numbers": "float64, (rows, width) or (rows,)"}
-    write_json(paths[-1], {**about, "graphs": graphs, **interface})
+    described = schema.to_json()
+    interface = {
+        "run": run.resolve().name,
+        "versions": versions(),
+        "numbers": "float64, (rows, width) or (rows,)",
+        "graphs": {part.name: {"inputs": part.inputs, "outputs": part.outputs} for part in parts},
+        "features": list(schema.names),
+        "covariates": list(schema.context_names),
+        "exposure": schema.exposure,
+        "missing": "nan, known to the model" if gaps_known else "nan, filled in" if filled else "none may be missing",
+        "likelihood": fitted.config.likelihood,
+        "space": [one._asdict() for one in fitted.model.space.figures()],
+        "schema": {name: described[name] for name in ("kind", "shape", "columns", "covariates") if name in described},
+    }
+    write_json(paths[-1], interface)
     return paths
-
-
-# `curvae embed`, `impute`, `sample` and `evaluate`: a trained run put to use.
-
-
-def embed_run(
-    run: Path,
-    path: str,
-    output: Path | None = None,
-    *,
-    missing: Missing | None = None,
-    force: bool = False,
-    device: torch.device | str = "cpu",
-    nodes: str | None = None,
-    features_file: str | None = None,
-    memory: str | None = None,
-    cache: str | None = None,
-    reporter: Reporter = SILENT,
-) -> tuple[Path, Step]:
-    """Embed data with a trained run; returns the file, whose columns are those of `embedding.csv`, and what to do next.
-
-    It is a CSV file, or a Parquet file if that is asked for or there are a million rows. `nodes` is a table of nodes
-    and `features_file` has their features, where the run is one of a graph. Rows that would take more than so much
-    `memory` stay on disk, where a copy of them is kept in the folder `cache`.
-    """
-    loaded = open_run(run, device)
-    data = {"nodes": nodes, "features_file": features_file, "memory": memory, "cache": cache}
-    embed = _EMBED[loaded.fitted.kind]
-    tables, rows, following = embed(run, loaded, path, missing=missing, reporter=reporter, **data)
-    name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(rows)}"
-    target = output_file(output, Path(name), force, (".csv", ".parquet"))
-    write_tables(target, tables)
-    return target, following
-
-
-def impute_run(
-    run: Path,
-    path: str,
-    output: Path | None = None,
-    *,
-    samples: int = 1000,
-    seed: int = 0,
-    memory: str | None = None,
-    cache: str | None = None,
-    force: bool = False,
-    device: torch.device | str = "cpu",
-    reporter: Reporter = SILENT,
-) -> tuple[Path, int, int, Step]:
-    """Fill the gaps of data with what a trained run expects there.
-
-    It takes `samples` importance samples a row; see `embed_run` for `memory` and `cache`. Returns the file, the number
-    of values that were filled in and of rows that lacked some, and what to do next.
-    """
-    loaded = _open_table(run, "which fills no gaps", device)
-    how: dict[str, Any] = {"samples": samples, "seed": seed, "force": force, "reporter": reporter}
-    how |= {"memory": memory, "cache": cache}
-    return impute_rows(run, loaded, path, output, **how)
-
-
-def sample_run(
-    run: Path,
-    count: int,
-    output: Path | None = None,
-    *,
-    covariates: Mapping[str, str] | None = None,
-    seed: int = 0,
-    force: bool = False,
-    device: torch.device | str = "cpu",
-) -> tuple[list[Path], Step]:
-    """Draw new rows, or graphs, from a trained run; returns the files and what to do next.
-
-    `covariates` has a value for each covariate of the model.
-    """
-    if count < 1:
-        raise CurvaeError(f"the number of samples must be at least 1, got {count}")
-    loaded = open_run(run, device)
-    draw = _DRAW[loaded.fitted.kind]
-    return draw(run, loaded, count, output, covariates=covariates, seed=seed, force=force)
-
-
-def evaluate_run(
-    run: Path,
-    path: str,
-    samples: int | None = None,
-    *,
-    seed: int = 0,
-    missing: Missing | None = None,
-    output: Path | None = None,
-    training: str | None = None,
-    force: bool = False,
-    device: torch.device | str = "cpu",
-    reporter: Reporter = SILENT,
-) -> dict[str, Any]:
-    """How well a trained run describes data, for each part of the data that the run knows apart.
-
-    Of rows the marginal log-likelihood, with so many importance samples; of a graph, how well its edges are told from
-    other pairs. `output` is a file for the log-likelihood of every row and its rank among the rows of `training`, the
-    data that the run was trained on; by default the file of that name beside the data or in the working directory.
-    """
-    if output is not None:
-        output_file(output, Path("scores.csv"), force, (".csv", ".parquet"))
-    loaded = open_run(run, device)
-    how: dict[str, Any] = {"seed": seed, "missing": missing, "output": output, "training": training}
-    return _SCORE[loaded.fitted.kind](run, loaded, path, samples=samples, reporter=reporter, **how)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,6 +19,8 @@ from ..maps.orientation import frames_to_json
 from ..settings import described
 from ..training.comparison import Comparison, Outcome
 from ..training.config import Config, Settings
+from ..training.fitted import Fitted, FittedModel
+from ..training.graph_problem import FittedGraph
 from ..training.processes import process_count, require_shareable
 from ..training.storage import (
     CONFIG,
@@ -33,29 +35,46 @@ from ..training.storage import (
 )
 from ..training.workers import default_jobs
 from .folders import new_folder, write_map, write_report, write_table
-from .graph_run import GraphRun
-from .rows_run import RowsRun
-from .run import SILENT, DataSource, Place, Reporter, Run, Source, Step, given
+from .graph_run import plan_graph_comparison, plan_graph_training
+from .rows_run import plan_rows_comparison, plan_rows_training
+from .run import (
+    SILENT,
+    CurvaturePlan,
+    DataSource,
+    GraphSource,
+    Place,
+    Plan,
+    Reporter,
+    Request,
+    Source,
+    Step,
+    TrainingPlan,
+    given,
+)
 
-__all__ = [
-    "RUNS",
-    "compare_run",
-    "open_run",
-    "run_of",
-    "start_run",
-    "train_run",
-]
+__all__ = ["RUNS", "Kind", "compare_run", "open_run", "start_run", "train_run"]
 
 
-# The kinds of data that runs are made of.
+class Kind(NamedTuple):
+    """What runs of a kind of data do.
 
-RUNS: Mapping[str, type[Run]] = {run.fitted.kind: run for run in (RowsRun, GraphRun)}
-"""what runs of a kind do, by its name in `config.json`"""
+    Arguments:
+        fitted: what a training makes.
+        count_name: name of the number of trainings in `config.json`.
+        plan_training, plan_comparison: make plans of a `Request`.
+    """
+
+    fitted: type[FittedModel]
+    count_name: str
+    plan_training: Callable[..., TrainingPlan]
+    plan_comparison: Callable[..., CurvaturePlan]
 
 
-def run_of(description: Mapping[str, Any]) -> type[Run]:
-    """What runs of the kind do that `config.json` names; those without a name are on rows."""
-    return RUNS.get(str(description.get("kind")), RowsRun)
+RUNS: Mapping[str, Kind] = {
+    Fitted.kind: Kind(Fitted, "repeats", plan_rows_training, plan_rows_comparison),
+    FittedGraph.kind: Kind(FittedGraph, "splits", plan_graph_training, plan_graph_comparison),
+}
+"""what runs do, by their kind in `config.json`"""
 
 
 def open_run(folder: Path, device: torch.device | str = "cpu") -> Loaded:
@@ -80,29 +99,29 @@ def start_run(
     output: Path | None,
     kind: str,
     asked: Mapping[str, Any],
-    prepare: Callable[[Run, dict[str, Any], Mapping[str, Any]], dict[str, Any]],
+    plan: Callable[[Request, dict[str, Any]], Plan],
     reporter: Reporter,
     *,
     resume: bool,
     force: bool,
-) -> Iterator[tuple[Run, Path, DataSource, dict[str, Any], dict[str, Any]]]:
+) -> Iterator[tuple[Any, Path, DataSource, dict[str, Any]]]:
     """Start or resume a run: read its data, and lock its folder within the context.
 
     Arguments:
         source, settings, output, resume, force: see `train_run`.
         kind: of the run.
         asked: what else was asked for, by its name in `config.json`; None where it was left out.
-        prepare: called with the run, what is asked for, and the description of the run that is resumed, if any. It
-            returns what else `config.json` says, and raises for what cannot be done, before anything is written.
+        plan: makes a plan of the data and of what is asked for; it raises for what cannot be done, before anything is
+            written.
         reporter: knows the command that starts the run; of one that is resumed, the first is kept.
 
     Yields:
-        The run with its data, its folder, the source and the settings with what was typed at the start, and the
-        description of the run, as `config.json` has it.
+        The plan, the folder, the source as it was typed at the start, and the description of the run, as `config.json`
+        has it.
     """
     typed = [*source.options, *settings]
-    runs, folder = RUNS[source.kind], output
-    configs, asked, before = runs.fitted.settings, dict(asked), {}
+    configs: Any = RUNS[source.kind].fitted.settings
+    folder, asked, before = output, dict(asked), {}
     with ExitStack() as held:
         if resume:
             if folder is None:
@@ -114,18 +133,24 @@ def start_run(
             settings = given(config)
             source.check_resumed(folder, before["source"])
         config = configs(**settings)
-        settings = {name: value for name, value in settings.items() if name in typed}
-        # A run that is resumed has the memory that it had: it decides on the order of rows on disk.
-        run = runs(source.bounded if isinstance(source, Source) and not before else source, config, reporter)
-        if before and run.fingerprint != before["data"]["fingerprint"]:
+        data: Any = None
+        read = source
+        if isinstance(source, Source):
+            # A run that is resumed has the memory that it had: it decides on the order of rows on disk.
+            source = source if before else source.bounded
+            data = source.load(reporter.counter)
+            read = source if data.on_disk else replace(source, memory=None)
+        elif isinstance(source, GraphSource):
+            data = source.load(directed=config.directed)
+        if before and data.fingerprint != before["data"]["fingerprint"]:
             raise CurvaeError(
                 f"{source.path} is not the data that {folder} was started with; "
                 "give that data, or start a new run without resume=True"
             )
-        run.settings = settings
-        more = prepare(run, asked, before)
+        named = {name: value for name, value in settings.items() if name in typed}
+        made = plan(Request(source=read, data=data, config=config, typed=named, before=before), asked)
         started = {"command": before.get("command", reporter.started), "asked": typed}
-        description = {**description_of(run.config, kind), **started, "source": run.source.to_json(), **more}
+        description = {**description_of(made.config, kind), **started, "source": read.to_json(), **made.facts}
         if folder is None or not before:
             name = source.name if kind == source.kind else f"{source.name}-{kind}"
             folder = held.enter_context(new_folder(output, name, force))
@@ -133,7 +158,7 @@ def start_run(
         reporter.resumable({"output": folder if output is None else None, "resume": None if before else True})
         if isinstance(source, Source) and "memory" not in typed:  # it was chosen for this machine
             source = replace(source, memory=None)
-        yield run, folder, source, settings, description
+        yield made, folder, source, description
 
 
 def _require_same_request(
@@ -206,8 +231,7 @@ def train_run(
     Returns:
         The run folder, its figures, files that were asked for besides the usual ones, and what to do next.
     """
-    count = RUNS[source.kind].count
-    together = process_count(processes)
+    runs, together = RUNS[source.kind], process_count(processes)
     if together > 1:
         if (repeats or 1) > 1:
             raise CurvaeError(
@@ -215,30 +239,31 @@ def train_run(
             )
         require_shareable(together, Config(**settings), device)
 
-    def prepare(run: Run, asked: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-        facts = run.prepare(asked[count], before, together)
+    def plan(request: Request, asked: dict[str, Any]) -> Plan:
         # Only the picture depends on the centre of the map: a run may be resumed with another one.
-        run.choose_root(before.get("root") if root is None else root)
-        return {**facts, "root": run.root}
+        centre = request.before.get("root") if root is None else root
+        made = runs.plan_training(request, asked[runs.count_name], together, centre)
+        return replace(made, facts={**made.facts, "root": centre})
 
-    asked, how = {count: repeats}, {"resume": resume, "force": force}
-    with start_run(source, settings, output, source.kind, asked, prepare, reporter, **how) as started:
-        run, folder, *_, description = started
-        reporter.tell(run.notes, run.warnings)
-        reporter.tell([run.plan_text, f"run folder {folder}"], ())
+    asked, how = {runs.count_name: repeats}, {"resume": resume, "force": force}
+    with start_run(source, settings, output, source.kind, asked, plan, reporter, **how) as started:
+        made, folder, _, description = started
+        reporter.tell(description["data"]["notes"], made.warnings)
+        reporter.tell([made.text, f"run folder {folder}"], ())
         place = Place(folder, resume, device, jobs or default_jobs(device), together, links)
         began = time.perf_counter()
-        trained = run.train(place, reporter, epoch_progress(reporter, resume))
-        seconds = time.perf_counter() - began
-        found = run.outcome(trained, place, run.source.named(description["source"]), seconds, reporter)
-        warnings = [*run.warnings, *found.warnings]
+        trained = made.train(place, reporter, epoch_progress(reporter, resume))
+        found = made.judge(trained, place, time.perf_counter() - began, reporter)
+        warnings = [*made.warnings, *found.warnings]
         summary = {**found.summary, "warnings": warnings}
-        write_map(folder, found.tables, found.rows, found.pictures)
+        pictures = {name: one for section in found.sections for name, one in section.named_pictures.items()}
+        rows = description["data"]["nodes" if source.kind == "graph" else "rows"]
+        write_map(folder, found.tables, rows, pictures)
         for name, table in found.files.items():
             write_table(folder / name, table)
         write_report(
             folder / "report.html",
-            found.title,
+            f"Map of {'the graph ' if source.kind == 'graph' else ''}{made.source.shown.path}",
             found.verdict,
             "good" if found.good and not warnings else "neutral",
             warnings,
@@ -247,9 +272,9 @@ def train_run(
             description["command"],
             found.advice,
         )
-        extra = {key: description[key] for key in ("command", "asked", "source", run.count, "root", "data")}
+        extra = {key: description[key] for key in ("command", "asked", "source", runs.count_name, "root", "data")}
         extra |= {"orientation": frames_to_json(found.frames), "summary": summary}
-        save_fitted(folder, found.fitted, found.embedding, extra, run.data)
+        save_fitted(folder, found.fitted, found.embedding, extra, made.data)
         reporter.tell(found.said, found.warnings)
         return folder, summary, [folder / name for name in found.files], found.following
 
@@ -302,18 +327,17 @@ def compare_run(
         The folder, the comparison, and the training with the curvature that was found best.
     """
 
-    def prepare(run: Run, asked: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    def plan(request: Request, asked: dict[str, Any]) -> Plan:
         chosen = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
-        return {**chosen, "data": run.plan_comparison(**chosen, before=before.get("data"), tree=tree)}
+        made = RUNS[request.source.kind].plan_comparison(request, **chosen, tree=tree)
+        return replace(made, facts={**chosen, **made.facts})
 
     asked, how = {"curvatures": curvatures, "repeats": repeats}, {"resume": resume, "force": force}
-    with start_run(source, settings, output, "comparison", asked, prepare, reporter, **how) as started:
-        run, folder, source, settings, description = started
-        reporter.tell((), run.warnings)
-        reporter.say(f"{run.data_size}; {run.trainings} trainings")
-        found = run.compare(
-            description["curvatures"],
-            description["repeats"],
+    with start_run(source, settings, output, "comparison", asked, plan, reporter, **how) as started:
+        made, folder, source, description = started
+        reporter.tell((), made.warnings)
+        reporter.say(made.text)
+        found = made.compare(
             device=device,
             jobs=jobs,
             folder=folder,
@@ -321,17 +345,17 @@ def compare_run(
             progress=lambda done, total: reporter.progress("training", done, total, ""),
             warn=reporter.warn,
         )
-        said, warned, sections = run.comparison_report(found)
+        said, warned, sections = made.report(found)
         reporter.tell(said, warned)
         write_json(folder / "comparison.json", found.to_json())
         title, tone = f"Is a curved space better for {description['source']['name']}?", TONES[found.outcome]
-        report = title, found.verdict, tone, [*run.data.warnings, *warned], sections
-        write_report(folder / "report.html", *report, run.config.seed, description["command"])
+        report = title, found.verdict, tone, [*made.data.warnings, *warned], sections
+        write_report(folder / "report.html", *report, made.config.seed, description["command"])
         reporter.say(found.verdict)
     choices = [one.choice for one in found.criteria] if found.outcome == "none" else []
     best = float(found.choice or max(choices, default=0))
-    chosen = {**settings, "curvature": best}
-    if "space" in settings:
-        config = type(found.config)(**settings).with_curvature(best)
+    chosen = {**made.typed, "curvature": best}
+    if "space" in made.typed:
+        config = type(found.config)(**made.typed).with_curvature(best)
         chosen = given(config) | ({} if config.space else {"curvature": best})
-    return folder, found, source.train_step(**chosen)
+    return folder, found, source.step(source.action, **chosen)

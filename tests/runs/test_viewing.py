@@ -14,10 +14,8 @@ import torch
 
 from curvae import PoincareBall
 from curvae.errors import CurvaeError
-from curvae.runs import drawing as thinning
-from curvae.runs import folders, view_run
-from curvae.runs import trained as viewing
-from curvae.runs.drawing import read_thinned
+from curvae.runs import folders, view_run, viewing
+from curvae.runs.viewing import read_thinned
 from running import SMALL, config, curvae, refused, untouched, write_table
 
 NAMES = [f"cell{i}" for i in range(40)]
@@ -214,7 +212,7 @@ def crowd(seed=0):
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_few_rows_are_kept_and_many_are_thinned(tmp_path, monkeypatch, ending):
-    monkeypatch.setattr(thinning, "_ROWS", 700)
+    monkeypatch.setattr(viewing, "_ROWS", 700)
     table = written(tmp_path / f"embedding.{ending}", crowd())
     wanted = table["id"][[17, 4004]].tolist()
     found, rows = read_thinned(tmp_path / f"embedding.{ending}", 1000, 1.0, wanted)
@@ -245,8 +243,8 @@ def test_cells_have_equal_areas(tmp_path):
 def test_the_level_at_which_cells_are_cut():
     counts = np.random.default_rng(1).integers(0, 50, 200)
     for total in (1, 150, 1000, counts.sum() - 1):
-        assert np.minimum(counts, thinning._level(counts, total)).sum() == pytest.approx(total)
-    assert thinning._level(counts, counts.sum() + 5) >= counts.max()
+        assert np.minimum(counts, viewing._level(counts, total)).sum() == pytest.approx(total)
+    assert viewing._level(counts, counts.sum() + 5) >= counts.max()
 
 
 def test_all_rows_where_they_are_few(tmp_path):
