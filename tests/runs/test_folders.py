@@ -200,5 +200,5 @@ def test_a_parquet_file_that_cannot_be_written_says_what_to_install(tmp_path, mo
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(CurvaeError, match=r"t\.parquet needs pyarrow to be written; pip install .*or write a \.csv"):
-        folders.write_table(tmp_path / "t.parquet", pd.DataFrame({"id": ["a"]}))
+        folders.write_tables(tmp_path / "t.parquet", [pd.DataFrame({"id": ["a"]})])
     assert not list(tmp_path.iterdir())

@@ -198,7 +198,7 @@ def written(path, ball, ids=None):
     """The columns of the table of a map that a sample is drawn by."""
     ids = [f"c{i}" for i in range(len(ball))] if ids is None else ids
     table = pd.DataFrame({"id": ids, "label": "", "map_1": ball[:, 0], "map_2": ball[:, 1]})
-    folders.write_table(path, table)
+    folders.write_tables(path, [table])
     return table
 
 

@@ -28,8 +28,7 @@ from ..data.files import count
 from ..errors import CurvaeError
 from ..maps.statistics import LEVEL, mean_interval
 from ..nn.networks import DecoderKind
-from ..report import Picture, Report, Section, Table
-from ..report.page import Tone
+from ..report import Picture, Report, Section, Table, Tone
 from ..runs.folders import today
 from ..runs.run import Reporter
 from ..settings import ADDED

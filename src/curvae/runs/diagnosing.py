@@ -22,13 +22,12 @@ from ..hierarchy import Diagnosis, Faithfulness, Metric, recover, tree_of_embedd
 from ..maps.charts import letter_of
 from ..maps.embedding import Embedding, PlacedFactor
 from ..maps.faithfulness import FEWEST
-from ..report.page import Tone
+from ..report import Tone
 from ..training.rows import judged_rows
 from ..training.storage import CONFIG, locked, read_description, write_text
 from . import pages
 from .folders import output_file, write_report
 from .graph_run import diagnose_edges
-from .pages import data_section, faithful_section, judge_rows
 from .rows_run import Sample, diagnose_table, load_sample
 from .run import SILENT, DataSource, GraphSource, Reporter, Source, Step, known_tree
 from .viewing import open_map, open_places
@@ -91,13 +90,13 @@ def diagnose_data(
 
 
 def _step_counter(reporter: Reporter) -> Callable[[str], None]:
-    """A function that takes the name of the next step of a diagnosis, for the progress bar."""
+    """Return what takes the name of the next step of a diagnosis, for the progress bar."""
     done = itertools.count()
     return lambda name: reporter.progress("diagnosis", next(done), _STEPS, name)
 
 
 def is_run(path: str) -> bool:
-    """Whether this is a run folder."""
+    """Say whether this is a run folder."""
     return (Path(path) / CONFIG).is_file()
 
 
@@ -151,7 +150,7 @@ def diagnose_run(
 
 
 def figures(found: Diagnosis) -> list[str]:
-    """Lines for people: scores and δ."""
+    """Write lines for people: scores and δ."""
     lines = [f"  {s.name} {s.value:.3f}, surrogates {s.surrogate:.3f} ({s.meaning})" for s in found.scores]
     delta = found.delta
     low, high = map(delta.relative, delta.interval)
@@ -173,11 +172,6 @@ class _Map(NamedTuple):
     ids: NDArray[np.str_] | None
     held_out: NDArray[np.bool_] | None
     note: str
-
-    def take(self, rows: NDArray[np.intp]) -> tuple[Any, NDArray[np.bool_] | None]:
-        """The places of some rows, and which of them were held out."""
-        places = self.places.take(rows) if isinstance(self.places, Embedding) else self.places[rows]
-        return places, None if self.held_out is None else self.held_out[rows]
 
 
 def judge_map(
@@ -222,7 +216,7 @@ def judge_map(
             f"all rows lie in one point of {embedding.name}, so there are no neighbours to judge; check the map"
         )
     how = {} if distance is None else {"distance": distance}
-    judged = judge_rows(data, places, held, seed=seed, rows=_EXACT, **how)
+    judged = pages.judge_rows(data, places, held, seed=seed, rows=_EXACT, **how)
     if judged is None:
         raise CurvaeError(f"{len(data)} rows are too few to judge a map; at least {FEWEST} are needed")
     notes, schema = [found.note, note], data.schema
@@ -235,7 +229,7 @@ def judge_map(
     if output is not None:
         title = f"How faithful is {embedding.name} to {Path(source.path).name}?"
         tone: Tone = "neutral" if judged.behind else "good"
-        sections = [faithful_section(judged), data_section(data, notes)]
+        sections = [pages.faithful_section(judged), pages.data_section(data, notes)]
         write_report(output, title, judged.verdict, tone, data.warnings, sections, seed, reporter.started)
     return judged, following
 
@@ -288,7 +282,7 @@ def _of_run(run: Path, own: Sample) -> _Map:
 
 
 def _of_curvae(path: Path, frame: pd.DataFrame) -> _Map:
-    """An `embedding.csv` outside its run: its one curvature follows from ball coordinates and radii."""
+    """Read an `embedding.csv` outside its run: its one curvature follows from ball coordinates and radii."""
     ball = frame.filter(regex=r"^ball_\d+$").to_numpy(np.float64)
     if not ball.size:
         raise CurvaeError(
@@ -303,7 +297,7 @@ def _of_curvae(path: Path, frame: pd.DataFrame) -> _Map:
 
 
 def _curvature(ball: NDArray[np.float64], radius: NDArray[np.float64]) -> float:
-    """c, from the norms of points in the ball and their distances from the origin: √c·|z| = tanh(√c·r/2)."""
+    """Compute c from the norms of points in the ball and their distances from the origin: √c·|z| = tanh(√c·r/2)."""
     far = int(np.argmax(radius))
     ratio = 2 * ball[far] / radius[far] if radius[far] > 0 else 1.0
     if ratio >= 1 - _FLAT:
@@ -314,7 +308,7 @@ def _curvature(ball: NDArray[np.float64], radius: NDArray[np.float64]) -> float:
 
 
 def _of_table(path: Path, frame: pd.DataFrame, id_name: str | None, roles: set[str]) -> _Map:
-    """All columns of numbers but ids and those that have another role in the data."""
+    """Take all columns of numbers but ids and those that have another role in the data."""
     names = list(map(str, frame.columns))
     named = next((name for name in (id_name, "id") if name in names), None)
     if named is None and names[0].startswith("Unnamed: ") and id_name is not None:
@@ -328,7 +322,7 @@ def _of_table(path: Path, frame: pd.DataFrame, id_name: str | None, roles: set[s
 
 
 def _matched(own: Sample, found: _Map, path: Path) -> tuple[Dataset, Any, NDArray[np.bool_] | None, str]:
-    """Rows of the data and their places, by id, or in their order where either has none."""
+    """Match rows of the data with their places, by id, or in their order where either has none."""
     data, chosen = own.data, np.arange(own.rows) if own.chosen is None else own.chosen
     numbered = chosen.astype(np.str_)
     known = {} if found.ids is None else {name: row for row, name in enumerate(found.ids.tolist())}
@@ -341,15 +335,16 @@ def _matched(own: Sample, found: _Map, path: Path) -> tuple[Dataset, Any, NDArra
                 f"the data have {count(own.rows, 'row')} and {path.name} has {len(found.places):,}; give id=… with a "
                 "column of both that names the rows"
             )
-        places, held = found.take(chosen)
-        return data, places, held, "Rows were matched in their order."
-    kept = np.flatnonzero(rows >= 0)
-    if not len(kept):
-        raise CurvaeError(
-            f"no row of the data is in {path.name}: rows are called {quoted(data.ids[:3])} and there "
-            f"{quoted(list(known)[:3])}; use the same ids in both"
-        )
-    taken, held = found.take(rows[kept])
-    how = "row number" if data.id_name is None else "id"
-    left = f"; {count(len(data) - len(kept), 'row')} without a place left out" if len(kept) < len(data) else ""
-    return data.take(kept), taken, held, f"{count(len(kept), 'row')} matched by {how}{left}."
+        rows, note = chosen, "Rows were matched in their order."
+    else:
+        kept = np.flatnonzero(rows >= 0)
+        if not len(kept):
+            raise CurvaeError(
+                f"no row of the data is in {path.name}: rows are called {quoted(data.ids[:3])} and there "
+                f"{quoted(list(known)[:3])}; use the same ids in both"
+            )
+        how = "row number" if data.id_name is None else "id"
+        left = f"; {count(len(data) - len(kept), 'row')} without a place left out" if len(kept) < len(data) else ""
+        data, rows, note = data.take(kept), rows[kept], f"{count(len(kept), 'row')} matched by {how}{left}."
+    places = found.places.take(rows) if isinstance(found.places, Embedding) else found.places[rows]
+    return data, places, None if found.held_out is None else found.held_out[rows], note

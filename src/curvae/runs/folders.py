@@ -22,8 +22,7 @@ from ..errors import CurvaeError, FixableError, require
 from ..geometry.frames import Frame
 from ..maps.charts import numbered_columns
 from ..maps.embedding import Embedding
-from ..report import Picture, Report, Section
-from ..report.page import Tone
+from ..report import Picture, Report, Section, Tone
 from ..settings.factors import LETTERS
 from ..training.storage import CONFIG, is_empty, locked, replacing, versions, write_bytes, write_text
 
@@ -39,12 +38,10 @@ __all__ = [
     "write_array",
     "write_map",
     "write_report",
-    "write_table",
     "write_tables",
 ]
 
-PARQUET_ROWS = 1_000_000
-"""rows from which on the table of a map is a Parquet file"""
+PARQUET_ROWS = 1_000_000  # from which on the table of a map is a Parquet file
 
 _GROUP = 1 << 15  # rows of a row group, at least
 
@@ -127,7 +124,7 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
 def output_file(
     asked: Path | None, default: Path, force: bool, endings: Collection[str] = (), option: str = "output"
 ) -> Path:
-    """The file asked for, or the default; raises if it exists, unless with `force`.
+    """Return the file asked for, or the default; raise if it exists, unless with `force`.
 
     The ending decides what is written, so it must be one of `endings`, or by default that of the default.
     """
@@ -168,7 +165,7 @@ def embedding_table(
     thing: str = "row",
     frames: Sequence[Frame] | None = None,
 ) -> pd.DataFrame:
-    """The rows of `embedding.csv`, in input order and full precision; raises for rows without a place on the map.
+    """Return the rows of `embedding.csv`, in full precision; raise for rows without a place on the map.
 
     Of a product, coordinates and standard deviations of a factor begin with its name: `h1_ball_1`, `h1_sigma`; those of
     a flat factor are metric, `e2_1`. Tangent coordinates are those of all factors, in units of the prior scales.
@@ -197,7 +194,7 @@ _BOTH_WAYS = ("popularity_out", "popularity_in")
 
 
 def coordinate_columns(embedding: Embedding) -> dict[str, NDArray[np.float64]]:
-    """Coordinates in the space by the names of their columns."""
+    """Return coordinates in the space by the names of their columns."""
     if len(embedding.placed) == 1:
         return embedding.chart.columns(embedding.points)
     columns: dict[str, NDArray[np.float64]] = {}
@@ -207,13 +204,13 @@ def coordinate_columns(embedding: Embedding) -> dict[str, NDArray[np.float64]]:
 
 
 def embedding_path(folder: Path, rows: int = 0) -> Path:
-    """The table of a map: `embedding.csv`, or `embedding.parquet` where there is one or so many rows ask for it."""
+    """Return the path of the table of a map: `embedding.csv`, or `embedding.parquet` if it is there or has so many rows."""
     parquet = folder / "embedding.parquet"
     return parquet if parquet.exists() else folder / f"embedding{table_ending(rows)}"
 
 
 def table_ending(rows: int) -> str:
-    """How the name of a table of so many rows ends: long ones are Parquet files, where pyarrow is installed."""
+    """Return the ending of a table of so many rows: long ones are Parquet files, where pyarrow is installed."""
     return ".parquet" if rows >= PARQUET_ROWS and find_spec("pyarrow") is not None else ".csv"
 
 
@@ -224,13 +221,11 @@ def write_map(folder: Path, tables: Iterable[pd.DataFrame], rows: int, pictures:
         write_bytes(folder / f"{name}.png", picture.png)
 
 
-def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a Parquet file, or a CSV file in which a spreadsheet finds no formulas, atomically."""
-    write_tables(path, [table])
-
-
 def write_tables(path: Path, tables: Iterable[pd.DataFrame]) -> None:
-    """Write tables of the same columns below each other, as `write_table` does, each when it is made."""
+    """Write tables of the same columns below each other, each when it is made, atomically.
+
+    They become a Parquet file, or a CSV file in which a spreadsheet finds no formulas.
+    """
     with replacing(path) as file:
         if path.suffix == ".parquet":
             _write_parquet(path, file, tables)
@@ -279,7 +274,7 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
 
 
 def read_embedding(path: Path) -> pd.DataFrame:
-    """What `write_table` wrote of an `embedding_table`."""
+    """Read what `write_tables` wrote of an `embedding_table`."""
     require_file(path)
     if path.suffix == ".parquet":
         table = pd.read_parquet(path)

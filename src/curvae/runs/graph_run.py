@@ -29,11 +29,9 @@ from ..training.graph_fitting import GraphComparison, compare_graph, fit_graph, 
 from ..training.graph_problem import FittedGraph, graph_facts, require_buildable_graph
 from . import pages
 from .folders import embedding_table, write_map
-from .pages import LinkFigures, beside_comparison
 from .run import (
     CurvaturePlan,
     GraphSource,
-    Orientation,
     Place,
     Reporter,
     Request,
@@ -67,7 +65,7 @@ def plan_graph_training(request: Request, count: int | None, processes: int, roo
         request: data and settings.
         count: of splits; 5 by default, and none of a tree or forest.
         processes: that share a training, which is one.
-        root: name of the node at the centre of the map.
+        root: name of the node at the centre of the map, if it was given.
     """
     graph, config, remarks = request.data, request.config, []
     if count:
@@ -77,24 +75,21 @@ def plan_graph_training(request: Request, count: int | None, processes: int, roo
         config, count = replace(config, encoder="free"), 0
     count = _SPLITS if count is None else count
     require_buildable_graph(config, graph.n_nodes, features)
-    require_root(root, graph.names, "node")
+    root = require_root(request, root, graph.names, "node")
     splits: list[EdgeSplit] = []
     try:
         splits = [split_edges(graph, seed=config.seed + i) for i in range(count)]
     except CurvaeError as error:
         remarks.append(f"no edges are hidden to be predicted: {error}")
-    text = _size(graph) + (f", {counted(features, 'feature')}" if features else "")
+    text = f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges"
+    text += f", {counted(features, 'feature')}" if features else ""
     if splits:
         text += f"; {len(splits)} splits of 85, 5 and 10 % of the edges"
     elif graph.is_forest and config.encoder == "free":
         text += f". {pages.drawn_sentence(graph)} Use splits=5 to hide edges all the same."
-    facts = {"splits": count, "data": graph_facts(graph)}
+    facts = {"splits": count, "data": graph_facts(graph), "root": root}
     asked = vars(request) | {"config": config}
     return GraphTrainingPlan(**asked, root=root, facts=facts, text=text, remarks=remarks, splits=splits)
-
-
-def _size(graph: Graph) -> str:
-    return f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges"
 
 
 @dataclass(frozen=True)
@@ -143,7 +138,8 @@ class GraphTrainingPlan(TrainingPlan):
 
     def _map(self, fitted: FittedGraph, view_command: str) -> MappedGraph:
         """Draw the map as it is seen."""
-        graph, embedding, orientation = self.data, embed_graph(fitted, self.data), _orientation(self.data, self.root)
+        graph, embedding = self.data, embed_graph(fitted, self.data)
+        orientation = orientation_of(steps_to_some(graph), graph.names, self.root, "node")
         frames = orientation.frames(embedding)
         centre = _centre(graph, embedding, frames, self.config.seed)
         table = embedding_table(embedding, graph.names, graph.labels, "train", "node", frames)
@@ -160,7 +156,7 @@ class GraphTrainingPlan(TrainingPlan):
         graph, config, source, (fitted, drawn, predicting) = self.data, self.config, self.source, trained
         embedding, frames, centre, last = drawn.embedding, drawn.frames, drawn.centre, fitted.last
         good = [(one, one.split) for one in predicting if one.failure is None and one.split is not None]
-        links = LinkFigures(
+        links = pages.LinkFigures(
             [
                 {"seed": one.config.seed, **judge_split(one, graph, split), **pages.disconnected(graph, split)}
                 for one, split in good
@@ -233,14 +229,9 @@ class GraphTrainingPlan(TrainingPlan):
             warnings,
             [verdict, pages.details(graph, embedding, links, near), centre.sentence(graph)],
             following,
-            good=not links.splits or links.beats_rules,
+            good=not links.splits or links.standing > 0,
             files=files,
         )
-
-
-def _orientation(graph: Graph, root: str | None = None) -> Orientation:
-    """Turn maps of a graph by the steps between nodes."""
-    return orientation_of(steps_to_some(graph), graph.names, root, "node", "the steps between nodes")
 
 
 def _centre(graph: Graph, embedding: Embedding, frames: Sequence[Frame], seed: int) -> pages.Centre:
@@ -259,13 +250,12 @@ def plan_graph_comparison(
         raise CurvaeError("a comparison on a graph takes no tree; leave out tree=…")
     split_edges(graph, seed=config.seed)
     trainings = repeats * len(curved_values(curvatures, repeats, config))
+    facts = {"fingerprint": graph.fingerprint, "nodes": graph.n_nodes, "edges": graph.n_edges}
     return GraphComparisonPlan(
         **vars(request),
-        facts={"data": {"fingerprint": graph.fingerprint, "nodes": graph.n_nodes, "edges": graph.n_edges}},
-        text=f"{_size(graph)}; {trainings} trainings",
+        facts={"curvatures": curvatures, "repeats": repeats, "data": facts},
+        text=f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges; {trainings} trainings",
         remarks=[],
-        curvatures=curvatures,
-        repeats=repeats,
     )
 
 
@@ -273,14 +263,12 @@ def plan_graph_comparison(
 class GraphComparisonPlan(CurvaturePlan):
     """A comparison on a graph."""
 
-    curvatures: Sequence[float]
-    repeats: int
-
     def compare(self, **where: Any) -> GraphComparison:
-        return compare_graph(self.config, self.data, self.curvatures, self.repeats, **where)
+        return compare_graph(self.config, self.data, self.facts["curvatures"], self.facts["repeats"], **where)
 
     def report(self, found: GraphComparison) -> tuple[list[str], list[str], list[Section]]:
-        graph, orientation, drawn = self.data, _orientation(self.data), []
+        graph, drawn = self.data, []
+        orientation = orientation_of(steps_to_some(graph), graph.names, None, "node")
         for embedding in (found.embeddings[c] for c in (0.0, found.best)):
             frames = orientation.frames(embedding)
             centre = _centre(graph, embedding, frames, self.config.seed)
@@ -289,7 +277,7 @@ class GraphComparisonPlan(CurvaturePlan):
             "From the models of the first split, which have seen 85 % of the edges; all edges are drawn.",
             orientation.sentence,
         ]
-        rules, warned = beside_comparison(graph, found)
+        rules, warned = pages.beside_comparison(graph, found)
         parts = [
             Section("The maps", said, drawn),
             pages.graph_comparison_section(found),

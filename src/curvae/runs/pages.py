@@ -391,7 +391,7 @@ def _map_section(embedding: Embedding, pictures: Sequence[Picture], points: str,
 
 
 def likelihood_section(found: Likelihoods | None, figures: str, rows: str, compare_command: str) -> Section:
-    """The likelihood of held-out rows, if there are any; `figures` is a sentence about it, and `rows` says which."""
+    """Tabulate the likelihood of held-out rows; `figures` is a sentence about it, and `rows` says which they are."""
     if found is None:
         text = [figures, "No rows were held out. To compare with curvature 0 and PCA on held-out rows:"]
         return Section("Held-out likelihood", text, command=compare_command)
@@ -498,7 +498,7 @@ def _training_section(
 def reconstruction_section(
     fitted: Fitted, data: Dataset, embedding: Embedding, index: NDArray[Any], scores: NDArray[Any], kind: str
 ) -> Section:
-    """The worst, the median and the best by their scores of the rows `index`; `kind` says what these are."""
+    """Draw the worst, the median and the best by their scores of the rows `index`; `kind` says what these are."""
     order = index[np.argsort(scores)]
     chosen = np.array([order[0], order[len(order) // 2], order[-1]])
     some = data.take(chosen)
@@ -543,18 +543,18 @@ def scaling_note(config: Config) -> str:
     return f"{what} were centred and scaled to unit variance."
 
 
-def comparison_section(found: Comparison, title: str = "Held-out likelihood by curvature") -> Section:
+def comparison_section(found: Comparison) -> Section:
     """Tabulate log-likelihoods by curvature, and how alike the maps are."""
     header = ["validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"]
     note = (
         "c is chosen on validation rows, the verdict comes from test rows. Agreement and neighbours in common are "
         "between seeds."
     )
-    rows = []
-    for c, row in _score_rows(found, 2).items():
-        stable = found.stability.get(c)
-        rows.append([*row, *(["", ""] if stable is None else [f"{stable.correlation:.2f}", f"{stable.overlap:.0%}"])])
-    return Section(title, (), (), [_comparison_table(found, header, rows, "", note)])
+    alike = {
+        c: [f"{one.correlation:.2f}", f"{one.overlap:.0%}"] for c, one in found.stability.items() if one is not None
+    }
+    rows = [[*row, *alike.get(c, ["", ""])] for c, row in _score_rows(found, 2).items()]
+    return Section("Held-out likelihood by curvature", (), (), [_comparison_table(found, header, rows, "", note)])
 
 
 def graph_comparison_section(found: GraphComparison) -> Section:
@@ -620,7 +620,7 @@ def criterion_section(found: Comparison) -> Section:
 
 
 def diagnosis_section(found: Diagnosis, labels: Any) -> Section:
-    """Scores beside their surrogates, and the dendrogram of the points that were tested."""
+    """Show scores beside their surrogates, and the dendrogram of the points that were tested."""
     scores, graph = found.scores, found.kind == "graph"
     surrogates = [s.name for s in scores], [s.value for s in scores], [s.surrogates for s in scores]
     known = None if labels is None else labels[found.sample]
@@ -650,7 +650,7 @@ def diagnosis_section(found: Diagnosis, labels: Any) -> Section:
 
 
 def delta_section(found: Diagnosis) -> Section:
-    """Gromov's δ with its intervals."""
+    """Tabulate Gromov's δ with its intervals."""
     delta = found.delta
     largest = "largest" if delta.exact else "largest seen"
     rows = [
@@ -686,7 +686,7 @@ _NAMES = {
 
 
 def scaled_rows(rows: Rows) -> tuple[Rows, str]:
-    """Rows with their columns scaled as distances between them need it, and a sentence that says so.
+    """Scale the columns of rows as distances between them need it; return them and a sentence that says so.
 
     Values of 0 to 1 are left as they are, and so are directions, which do not depend on the lengths of rows.
     """
@@ -698,7 +698,7 @@ def scaled_rows(rows: Rows) -> tuple[Rows, str]:
 
 
 def filled_rows(data: Dataset) -> Rows:
-    """Rows with scaled columns; gaps are filled with the means of their columns."""
+    """Return rows with scaled columns, and gaps filled with the means of their columns."""
     x = fill(data.x, column_statistics(data.x).mean) if has_missing(data.x) else data.x
     return scaled_rows(Rows(x))[0]
 
@@ -706,7 +706,7 @@ def filled_rows(data: Dataset) -> Rows:
 def judge_rows(
     data: Dataset, places: Any, held_out: Any = None, *, seed: int = 0, rows: int = _EXACT, **how: Any
 ) -> Faithfulness | None:
-    """How faithful a map of rows is; None for fewer than 10. Gaps count as the means of their columns.
+    """Measure how faithful a map of rows is; None for fewer than 10. Gaps count as the means of their columns.
 
     Rows with very many columns are sampled sooner, so that they need no more memory.
 
@@ -914,7 +914,7 @@ def _change(one: Drivers, i: int) -> str:
 
 
 def driver_lines(explained: Explained) -> list[str]:
-    """For people: the columns of one way, a line each, or those of each label in a line."""
+    """Write lines for people: the columns of one way, a line each, or those of each label in a line."""
     names = explained.names
     if len(explained.found) > 1:
         return [
@@ -961,7 +961,7 @@ _TRY = {
 
 
 def figure_text(values: Sequence[float]) -> str:
-    """In percent, with its interval where there are several."""
+    """Write a figure in percent, with its interval where there are several."""
     if len(values) < 2:
         return f"{100 * values[0]:.1f} %" if values else "–"
     mean, half = mean_interval(values)
@@ -983,9 +983,6 @@ class LinkFigures:
     def text(self, name: str, rule: str | None = None) -> str:
         return figure_text(self.figures(name, rule=rule))
 
-    def share(self, name: str) -> str:
-        return f"{np.mean([row[name] for row in self.splits]):.0%}"
-
     @property
     def best_rule(self) -> str:
         """With the highest AUC."""
@@ -1001,18 +998,13 @@ class LinkFigures:
             return int(np.sign(gains[0]))
         return {"hyperbolic": 1, "none": 0, "euclidean": -1}[Paired(gains, _TEST_OVER_TRAIN).outcome]
 
-    @property
-    def beats_rules(self) -> bool:
-        """Whether the models find hidden edges better than the best rule."""
-        return self.standing > 0
-
     def to_json(self) -> dict[str, Any]:
         """Return every figure with its mean over splits, as JSON values."""
         names = [name for name in _FIGURES if name in self.splits[0]["test"]] if self.splits else ["auc", "ap"]
         found: dict[str, Any] = {"splits": list(self.splits), **self._means(names)}
         if self.splits:
             found["baselines"] = {rule: self._means(names, rule) for rule in BASELINES}
-            found |= {"best_baseline": self.best_rule, "beats_baselines": self.beats_rules}
+            found |= {"best_baseline": self.best_rule, "beats_baselines": self.standing > 0}
         return found
 
     def _means(self, names: Sequence[str], rule: str | None = None) -> dict[str, float | None]:
@@ -1036,16 +1028,16 @@ def ranking_sentence(links: LinkFigures) -> str:
 
 
 def against_rules(links: LinkFigures) -> str:
-    """Whether the models are worth their training, in one sentence."""
+    """Say in one sentence whether the models are worth their training."""
     rule = links.best_rule
     both = f"AUC {links.text('auc')} of the model against {links.text('auc', rule)}"
-    if links.beats_rules:
+    if links.standing > 0:
         return f"Better than rules without a model, of which {rule} is the best: {both}."
     return f"No better than a rule without a model, {rule}, at finding hidden edges: {both}; {_TRY[rule]}."
 
 
 def remark(found: dict[str, Any]) -> str | None:
-    """What to say of a model that is no better than the best rule, from what `score_links` tells; else None."""
+    """Say that a model is no better than the best rule, from what `score_links` tells; else return None."""
     best = max(BASELINES, key=lambda rule: found["baselines"][rule]["auc"])
     if found["auc"] > found["baselines"][best]["auc"]:
         return None
@@ -1062,7 +1054,7 @@ _FIGURES = {
 
 
 def rules_table(links: LinkFigures) -> Table:
-    """Model and rules on the same hidden edges, against both kinds of other pairs."""
+    """Tabulate the model and rules on the same hidden edges, against both kinds of other pairs."""
     names = {name: label for name, label in _FIGURES.items() if name in links.splits[0]["test"]}
     found = {"the models": None, **{rule: rule for rule in BASELINES}}
     rows = [[label, *(links.text(name, rule) for name in names)] for label, rule in found.items()]
@@ -1071,7 +1063,7 @@ def rules_table(links: LinkFigures) -> Table:
 
 
 def beside_comparison(graph: Graph, found: GraphComparison) -> tuple[Table, list[str]]:
-    """The rules on the splits of a comparison, and a warning if no curvature is better than the best of them."""
+    """Tabulate the rules on the splits of a comparison, and warn if no curvature is better than the best of them."""
     rows = [link_baselines(graph, split_edges(graph, seed=one.seed), found.config.dim) for one in found.repeats]
     auc = {rule: [row[rule].auc for row in rows] for rule in BASELINES}
     best = max(auc, key=lambda rule: float(np.mean(auc[rule])))
@@ -1086,8 +1078,7 @@ def beside_comparison(graph: Graph, found: GraphComparison) -> tuple[Table, list
     ]
 
 
-LINKS = "links.csv"
-"""file of a run with the likeliest missing edges"""
+LINKS = "links.csv"  # file of a run with the likeliest missing edges
 
 _LISTED = 10  # of them in a report
 
@@ -1155,7 +1146,7 @@ def details(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighb
         ]
         if graph.directed:
             found.append(f"The direction is right for {links.text('direction')} of the hidden edges.")
-        if not links.beats_rules:
+        if links.standing <= 0:
             found.append(f"To find more of them: {_TRY[links.best_rule]}.")
     return " ".join(found)
 
@@ -1207,7 +1198,7 @@ def links_section(
 
 
 def missing_section(missing: pd.DataFrame | None, directed: bool) -> Section:
-    """The first of the likeliest missing edges, if they were asked for."""
+    """Tabulate the first of the likeliest missing edges, if they were asked for."""
     if missing is None:
         return Section("Likely missing edges")
     shown = missing.head(_LISTED)
@@ -1223,7 +1214,10 @@ def missing_section(missing: pd.DataFrame | None, directed: bool) -> Section:
 
 def _describe_hidden_edges(graph: Graph, links: LinkFigures) -> list[str]:
     """Say what is asked of the direction of edges, what hiding edges did to the graph, and so what AUC can tell."""
-    share = f"{links.share('apart')} of the hidden edges join parts of the graph that the other edges leave apart"
+    shares = {
+        name: f"{np.mean([row[name] for row in links.splits]):.0%}" for name in ("apart", "alone", "alone_absent")
+    }
+    share = f"{shares['apart']} of the hidden edges join parts of the graph that the other edges leave apart"
     direction = (
         "The direction is right where the model finds the hidden edge likelier than one back; edges that run "
         "both ways are left out. Rules are in their directed form: the number of edges from the first node "
@@ -1241,7 +1235,7 @@ def _describe_hidden_edges(graph: Graph, links: LinkFigures) -> list[str]:
     return [
         direction if graph.directed else "",
         lost,
-        f"{links.share('alone')} of the hidden edges, and {links.share('alone_absent')} of the pairs beside them, have "
+        f"{shares['alone']} of the hidden edges, and {shares['alone_absent']} of the pairs beside them, have "
         "an end that no training edge touches. The more these shares differ, the more AUC depends on where such nodes "
         "are put, in the middle or at the rim.",
     ]
@@ -1253,7 +1247,7 @@ def _tree(graph: Graph) -> str:
 
 
 def comparison_warnings(graph: Graph) -> list[str]:
-    """What a comparison by hidden edges cannot tell of a tree or forest."""
+    """Warn of what a comparison by hidden edges cannot tell of a tree or forest."""
     if not graph.is_forest or graph.features is not None:
         return []
     return [
@@ -1263,7 +1257,7 @@ def comparison_warnings(graph: Graph) -> list[str]:
 
 
 def drawn_sentence(graph: Graph) -> str:
-    """Why no edge of a tree or forest is hidden by default."""
+    """Say why no edge of a tree or forest is hidden by default."""
     return (
         f"The graph is {_tree(graph)} and is drawn as it is, no edge hidden: without one of its edges it falls apart, "
         "and nothing tells where the edge was."
@@ -1285,7 +1279,7 @@ def _split_table(links: LinkFigures) -> Table:
 
 
 def graph_data_section(graph: Graph, config: GraphConfig) -> Section:
-    """What was done to a graph for a model with these settings."""
+    """Say what was done to a graph for a model with these settings."""
     text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(capital(note) for note in graph.notes)]
     if graph.weights is not None:
         intense = "Weights are intensities: an edge of twice the mean weight counts as two edges."

@@ -22,7 +22,7 @@ from ..data.statistics import MissingValuesError, column_statistics
 from ..data.tables import average_context
 from ..errors import CurvaeError, FixableError
 from ..geometry.frames import Frame
-from ..hierarchy import Diagnosis, Faithfulness, Match, Metric, NamedTree, Rows, diagnose_distances, diagnose_rows
+from ..hierarchy import Diagnosis, Faithfulness, Metric, Rows, diagnose_distances, diagnose_rows
 from ..maps.orientation import align_maps
 from ..models.likelihoods import choose_likelihood
 from ..report import Section
@@ -48,7 +48,6 @@ from ..training.rows import HELD_OUT, judged_rows, layout_of
 from ..training.rows_problem import RowsProblem, RowsTask, plan_rows
 from . import pages
 from .folders import embedding_table
-from .pages import describe_covariates, filled_rows, judge_rows, place_text, scaled_rows
 from .run import (
     CurvaturePlan,
     DataSource,
@@ -189,10 +188,6 @@ def choose_test_share(config: Config, rows: int, before: Mapping[str, Any]) -> f
     return min(_TEST, config.validation) if chosen and rows >= _TESTED else 0.0
 
 
-def _size(data: Dataset) -> str:
-    return f"{len(data)} rows, {counted(data.n_columns, 'column')}"
-
-
 def _few_rows(data: Dataset) -> list[str]:
     """Warn of data from which little can be learned."""
     few = f"only {len(data)} rows to learn from: the map may show little but chance; add rows"
@@ -206,7 +201,7 @@ def plan_rows_training(request: Request, count: int | None, processes: int, root
         request: data and settings.
         count: of trainings; 1 by default.
         processes: that share a training.
-        root: name of the row at the centre of the map.
+        root: name of the row at the centre of the map, if it was given.
     """
     data, config, before = request.data, request.config, request.before
     repeats = 1 if count is None else count
@@ -221,6 +216,7 @@ def plan_rows_training(request: Request, count: int | None, processes: int, root
     split = split_rows(test, config.seed, data.groups)
     if not len(split.validation):
         test, split = 0.0, split_rows(0.0, config.seed, data.groups)
+    root = require_root(request, root, in_memory(data.ids))
     sample, parts = sample_split(data, split, config.seed, root)
     hindrance = "several processes share every batch, and it compares all rows of one" if processes > 1 else ""
     seeds = [replace(config, seed=config.seed + i) for i in range(repeats)]
@@ -230,7 +226,6 @@ def plan_rows_training(request: Request, count: int | None, processes: int, root
     neighbours_reason = before.get("data", {}).get("neighbours_reason", chosen[1])
     reason = before.get("likelihood_reason", first.reason)
     require_buildable(first.config, first.layout)
-    require_root(root, in_memory(data.ids))
     remarks = _few_rows(data)
     if config.validation and not len(split.validation):
         remarks.append(
@@ -252,9 +247,10 @@ def plan_rows_training(request: Request, count: int | None, processes: int, root
             "label": data.label_name,
             "schema": data.schema.to_json(),
         },
+        "root": root,
     }
     text = (
-        f"{_size(data)}; likelihood {first.config.likelihood}: {reason}; "
+        f"{len(data)} rows, {counted(data.n_columns, 'column')}; likelihood {first.config.likelihood}: {reason}; "
         f"neighbours {first.config.neighbours}: {neighbours_reason}"
     )
     return RowsTrainingPlan(
@@ -323,8 +319,8 @@ class RowsTrainingPlan(TrainingPlan):
         advance = reporter.counter("likelihood", len(scored))
         found = likelihoods(fitted, data.arrays.take(scored), report_samples(len(scored)), advance=advance)
         names = split.names(len(data))
-        faithful = judge_rows(data, embedding, judged_rows(names), seed=config.seed)
-        beside = describe_covariates(data, embedding, config.seed)
+        faithful = pages.judge_rows(data, embedding, judged_rows(names), seed=config.seed)
+        beside = pages.describe_covariates(data, embedding, config.seed)
         stable, aligned = stability(maps), align_maps(maps) if len(maps) > 1 else None
         orientation = orientation_of(data.x, data.ids, self.root)
         frames = orientation.frames(embedding)
@@ -356,8 +352,8 @@ class RowsTrainingPlan(TrainingPlan):
             )
         )
         figures = (
-            f"{len(self.data)} rows on {place_text(embedding)}: log-likelihood of {asked} {found.text} nats a row, "
-            f"divergence from the prior {decimal(last['kl'])} nats."
+            f"{len(self.data)} rows on {pages.place_text(embedding)}: log-likelihood of {asked} {found.text} nats a "
+            f"row, divergence from the prior {decimal(last['kl'])} nats."
         )
         stability_section = pages.stability_section(data, stable, aligned, variation, frames, again)
         sections = [
@@ -390,7 +386,7 @@ class RowsTrainingPlan(TrainingPlan):
         )
 
     def _advise(self, source: DataSource, faithful: Faithfulness | None, folder: str) -> Step:
-        """What to do next: make the map better where PCA keeps more, compare curvatures, or look at the map."""
+        """Choose what to do next: improve the map where PCA keeps more, compare curvatures, or look at the map."""
         config, typed = self.config, self.typed
         if faithful is not None and faithful.behind:
             usual = {name: value for name, value in typed.items() if name not in ("epochs", "steps")}
@@ -428,53 +424,53 @@ def plan_rows_comparison(
         chosen = before.get("likelihood", likelihood)
         config = replace(config, likelihood="auto" if chosen == likelihood else chosen)
     planned = plan_comparison(config, data.arrays, curvatures, repeats, data.groups)
-    known = None
+    problem: Any = planned.problem
+    rows, sample = problem.shown, data if problem.shown is None else data.take(problem.shown).load()
+    parts = planned.splits if rows is None else [split.within(rows) for split in planned.splits]
+    recovered = None
     if tree is not None:
-        known = known_tree(tree, request.source.path, in_memory(data.ids), in_memory(data.labels))
-        require_recoverable(known[1].node, planned.splits)
+        known, match = known_tree(tree, request.source.path, in_memory(data.ids), in_memory(data.labels))
+        require_recoverable(match.node, planned.splits)
+        recovered = known.distances, match.node if rows is None else match.node[rows]
     sizes = {"rows": len(data), "features": int(data.x.shape[1])}
+    facts = {"fingerprint": data.fingerprint, **sizes, "likelihood": likelihood}
     return RowsComparisonPlan(
         **vars(request) | {"config": config},
-        facts={"data": {"fingerprint": data.fingerprint, **sizes, "likelihood": likelihood}},
-        text=f"{_size(data)}; {len(planned.tasks)} trainings",
+        facts={"curvatures": curvatures, "repeats": repeats, "data": facts},
+        text=f"{len(data)} rows, {counted(data.n_columns, 'column')}; {len(planned.tasks)} trainings",
         remarks=_few_rows(data),
         planned=planned,
-        known=known,
+        sample=sample,
+        splits={config.seed + i: split for i, split in enumerate(parts)},
+        tree=recovered,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsComparisonPlan(CurvaturePlan):
-    """A comparison on rows; `known` is a known tree of the data, with the node of each row."""
+    """A comparison on rows.
+
+    Arguments:
+        planned: what is trained.
+        sample: the rows that maps show, all unless they lie on disk.
+        splits: of these rows, by seed.
+        tree: known distances between nodes, and the node of each of these rows, if there is a tree.
+    """
 
     planned: ComparisonPlan
-    known: tuple[NamedTree, Match] | None
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """The rows that maps show, all unless they lie on disk."""
-        problem: Any = self.planned.problem
-        return np.arange(len(self.data)) if problem.shown is None else problem.shown
-
-    @property
-    def sample(self) -> Dataset:
-        """These rows, in memory."""
-        return self.data.take(self.rows).load() if self.data.on_disk else self.data
+    sample: Any
+    splits: dict[int, Split]
+    tree: tuple[Callable[..., NDArray[np.float64]], NDArray[np.intp]] | None
 
     def compare(self, **where: Any) -> Comparison:
-        found, sample, on_disk = compare_planned(self.planned, **where), self.sample, self.data.on_disk
-        splits = {
-            self.config.seed + i: split.within(self.rows) if on_disk else split
-            for i, split in enumerate(self.planned.splits)
-        }
-        criteria = [faithfulness_criterion(filled_rows(sample), found, splits)]
-        if self.known is not None:
-            tree, match = self.known
-            criteria.append(recovery_criterion(tree.distances, match.node[self.rows], found, splits))
+        found = compare_planned(self.planned, **where)
+        criteria = [faithfulness_criterion(pages.filled_rows(self.sample), found, self.splits)]
+        if self.tree is not None:
+            criteria.append(recovery_criterion(*self.tree, found, self.splits))
         structure = ""  # what the test for a hierarchy calls the data, unless they are too few for it or have gaps
         with suppress(CurvaeError):
             if not self.data.missing:
-                structure = diagnose_rows(scaled_table(sample)[0], self.config.seed).outcome
+                structure = diagnose_rows(scaled_table(self.sample)[0], self.config.seed).outcome
         return replace(found, criteria=tuple(criteria), structure=structure)
 
     def report(self, found: Comparison) -> tuple[list[str], list[str], list[Section]]:
@@ -541,4 +537,4 @@ def diagnose_table(
 def scaled_table(data: Dataset, metric: Metric = "euclidean") -> tuple[Rows, str]:
     """Scale rows as the test for a hierarchy takes them; return them and how they were scaled."""
     columns = data.schema.columns if data.schema is not None and data.schema.kind == "table" else ()
-    return scaled_rows(Rows(data.x, metric, blocks=tuple(len(column.features) for column in columns)))
+    return pages.scaled_rows(Rows(data.x, metric, blocks=tuple(len(column.features) for column in columns)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -97,7 +97,7 @@ class DataSource:
         return {name: value for name, value in vars(self).items() if value != getattr(default, name)}
 
     def step(self, action: str, why: str = "", **options: Any) -> Step:
-        """Something to do with these data, read in the same way."""
+        """Return something to do with these data, read in the same way."""
         return Step(action, (self.path,), {**self.options, **options}, why)
 
     @property
@@ -144,10 +144,8 @@ class Source(DataSource):
     missing: Any = "error"
     exposure: str | None = None
     covariates: tuple[str, ...] = ()
-    memory: str | None = None
-    """bytes that rows may take in memory, such as "2GB"; larger data stay on disk"""
-    cache: str | None = None
-    """folder for copies of data that stay on disk"""
+    memory: str | None = None  # bytes that rows may take in memory, such as "2GB"; larger data stay on disk
+    cache: str | None = None  # folder for copies of data that stay on disk
 
     @property
     def bounded(self) -> Source:
@@ -156,8 +154,8 @@ class Source(DataSource):
 
     def load(self, counter: Counter = lambda task, rows: lambda more: None) -> Dataset:
         """Read the data; without a bound of memory, all of them into memory."""
-        how = vars(self) | {"source": self.path, "counter": counter}
-        return load(**{name: value for name, value in how.items() if name != "path"})[0]
+        how = {name: value for name, value in vars(self).items() if name != "path"}
+        return load(self.path, **how, counter=counter)[0]
 
     def step(self, action: str, why: str = "", **options: Any) -> Step:
         takes_memory = action in (self.action, "compare", "diagnose")
@@ -187,13 +185,13 @@ class GraphSource(DataSource):
     header: bool | None = None
 
     def load(self, known: Collection[str] = (), directed: bool = False) -> Graph:
-        """The graph; `known` and `directed` as of `curvae.data.load_graph`."""
+        """Read the graph; `known` and `directed` as of `curvae.data.load_graph`."""
         if self.no_features and (self.features or self.features_file):
             given = "features" if self.features else "features_file"
             raise CurvaeError(f"no_features=True and {given}=… contradict each other; leave out one of them")
-        how = vars(self) | {"features": () if self.no_features else self.features or None}
-        how |= {"source": self.path, "known": known, "directed": directed}
-        return load_graph(**{name: value for name, value in how.items() if name not in ("path", "no_features")})
+        how = {name: value for name, value in vars(self).items() if name not in ("path", "features", "no_features")}
+        features = () if self.no_features else self.features or None
+        return load_graph(self.path, **how, features=features, known=known, directed=directed)
 
     def step(self, action: str, why: str = "", **options: Any) -> Step:
         return super().step(action, why, **({"graph": True} if action == "compare" else {}), **options)
@@ -222,7 +220,7 @@ class Reporter:
     resumable: Callable[[Mapping[str, Any]], None] = lambda options: None
 
     def counter(self, task: str, total: int) -> Callable[..., None]:
-        """A function to be told how much more was done, 1 by default."""
+        """Return a function to be told how much more was done, 1 by default."""
         done = 0
 
         def advance(more: int = 1) -> None:
@@ -233,7 +231,7 @@ class Reporter:
         return advance
 
     def tell(self, said: Iterable[str], warned: Iterable[str]) -> None:
-        """Several messages and warnings."""
+        """Pass on several messages and warnings."""
         for text in said:
             self.say(text)
         for text in warned:
@@ -394,19 +392,19 @@ class Orientation:
 
 
 def orientation_of(
-    x: Any, names: NDArray[np.str_], root: str | None = None, thing: str = "row", axes: str = "the data"
+    x: Any, names: NDArray[np.str_], root: str | None = None, thing: Literal["row", "node"] = "row"
 ) -> Orientation:
     """Turn maps by the first principal components of numbers that describe their points.
 
     Arguments:
-        x: the numbers, (points, ·).
+        x: the numbers, (points, ·): the data of rows, or steps between nodes.
         names: of the points.
         root: name of the point at the centre.
         thing: what a point is.
-        axes: what the numbers are.
     """
     chosen = sampled_rows(x.shape[0])
     place = None if root is None else int(np.flatnonzero(names == root)[0])
+    axes = "the data" if thing == "row" else "the steps between nodes"
     sentence = (
         f"{f'The Fréchet mean of all {thing}s' if root is None else f'The {thing} {root!r}'} is at the centre. The map "
         f"is rotated, and if necessary mirrored, so that the first principal component of {axes} grows to the right "
@@ -415,14 +413,21 @@ def orientation_of(
     return Orientation(chosen, principal_scores(x[chosen]), place, sentence)
 
 
-def require_root(root: str | None, names: NDArray[np.str_], thing: str = "row") -> None:
-    """Raise if no point has the name that the one at the centre of the map shall have."""
+def require_root(
+    request: Request, root: str | None, names: NDArray[np.str_], thing: Literal["row", "node"] = "row"
+) -> str | None:
+    """Return the name of the point that a map has at its centre; raise if no point is called so.
+
+    Only the picture depends on it: a run may be resumed with another one.
+    """
+    root = request.before.get("root") if root is None else root
     if root is not None and root not in names:
         raise CurvaeError(f"there is no {thing} {root!r} to put at the centre; give root=… one of {quoted(names)}")
+    return root
 
 
 def curvature_chosen(request: Request) -> bool:
-    """Whether the settings name a curvature, as those that a comparison recommends do, or are of a flat space."""
+    """Say whether the settings name a curvature, as those that a comparison recommends do, or are of a flat space."""
     named = "curvature" in request.typed or ":" in request.typed.get("space", "")
     return named or not any(factor.curved for factor in request.config.factors)
 

@@ -43,7 +43,6 @@ from .folders import (
     output_file,
     table_ending,
     write_array,
-    write_table,
     write_tables,
 )
 from .rows_run import embedding_tables, sample_split
@@ -146,7 +145,7 @@ def _read_graph(loaded: Loaded, path: str, reporter: Reporter, **how: Any) -> Gr
 
 
 def _feature_columns(run: Path, loaded: Loaded, features_file: str | None) -> dict[str, Any]:
-    """Which columns of a table are features, and which categories text columns have, as in the graph of the run."""
+    """Find which columns of a table are features, and which categories text columns have, as in the graph of the run."""
     stored, names = loaded.description.get("source") or {}, loaded.data.feature_names
     beside = stored.get("features_file")
     if beside is not None and features_file is None:
@@ -165,7 +164,7 @@ def _feature_columns(run: Path, loaded: Loaded, features_file: str | None) -> di
 
 
 def _same_nodes(run: Path, path: str, own: Graph, graph: Graph) -> Graph:
-    """The graph with its nodes in the order of the run's."""
+    """Return the graph with its nodes in the order of the run's."""
     edges, order, unknown = _moved(own, graph)
     lacking = np.setdiff1d(own.names, graph.names)
     if len(lacking) or len(unknown):
@@ -183,7 +182,7 @@ def _same_nodes(run: Path, path: str, own: Graph, graph: Graph) -> Graph:
 
 
 def _moved(own: Graph, graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.str_]]:
-    """Edges between nodes of the run by their places there, which edges these are, and nodes that the run lacks."""
+    """Return edges between nodes of the run by their places there, which edges these are, and nodes that it lacks."""
     places = pd.Index(own.names).get_indexer(pd.Index(graph.names))
     ends = places[graph.edges].astype(np.int64)
     ends = ends if graph.directed else np.sort(ends, axis=1)
@@ -228,8 +227,7 @@ def _read_nodes(
 
 # `curvae embed`.
 
-NEW_ROWS = 100_000
-"""new rows that a map shows at most"""
+NEW_ROWS = 100_000  # that a map shows at most
 
 
 def shows_new_rows(folder: Path, rows: int) -> bool:
@@ -354,7 +352,7 @@ def impute_run(
 
 
 def _filled_table(x: Any, data: Dataset, schema: Schema, likelihood: str) -> pd.DataFrame:
-    """Rows without gaps as a table of the source, with values that data have.
+    """Write rows without gaps as a table of the source, with values that data have.
 
     These are in binary columns the more probable one, of counts the nearest integer, and whole numbers without a point.
     """
@@ -380,7 +378,7 @@ def _filled_table(x: Any, data: Dataset, schema: Schema, likelihood: str) -> pd.
 
 
 def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
-    """Features as columns of the source: categories by name, binary ones as 1 and 0, counts for an exposure of 1."""
+    """Write features as columns of the source: categories by name, binary ones as 1 and 0, counts for an exposure of 1."""
     columns = source_columns(rows, schema.columns)
     if schema.exposure is not None:
         columns[schema.exposure] = 1.0
@@ -415,7 +413,7 @@ def sample_run(
     images = rows and schema.kind == "images"
     paths = [output_file(output, Path(f"{name}.{'npy' if images else 'csv'}"), force)]
     if not rows:
-        write_table(paths[0], _draw_graphs(run, loaded, count, seed))
+        write_tables(paths[0], [_draw_graphs(run, loaded, count, seed)])
         return paths, Step("view", (str(run),))
     # Noise, outputs, draws and their text.
     memory_of_machine.require(64 * count * len(schema.names), f"a table of {count:,} samples", fix="lower count=…")
@@ -426,7 +424,7 @@ def sample_run(
         write_array(paths[0], drawn.reshape(-1, *schema.shape).astype(np.float32))
         write_bytes(paths[1], pages.samples_picture(means.reshape(-1, *schema.shape)).png)
     else:
-        write_table(paths[0], _table(drawn, schema).assign(**(covariates or {})))
+        write_tables(paths[0], [_table(drawn, schema).assign(**(covariates or {}))])
     return paths, Step("embed", (str(run), str(paths[0])))
 
 
@@ -442,10 +440,8 @@ def _draw_graphs(run: Path, loaded: Loaded, count: int, seed: int) -> pd.DataFra
     generator = torch.Generator(model.device).manual_seed(seed)
     if known.popularity is not None and known.side is not None:  # those of the nodes of the graph
         popularity = torch.from_numpy(np.vstack([known.popularity.T, known.side])).to(model.device)
-    tables = []
-    for i in range(count):
-        a, b = (model.sample(own.n_nodes, generator, popularity) + 1).cpu().numpy()
-        tables.append(pd.DataFrame({"sample": i + 1, "a": a, "b": b}))
+    edges = [(model.sample(own.n_nodes, generator, popularity) + 1).cpu().numpy() for _ in range(count)]
+    tables = [pd.DataFrame({"sample": i, "a": a, "b": b}) for i, (a, b) in enumerate(edges, 1)]
     return pd.concat(tables, ignore_index=True)
 
 
@@ -588,7 +584,7 @@ def _rank_rows(
             "training_percentile": np.round(100 * lower / len(among.log_prob), 4),
         }
     )
-    write_table(output, table)
+    write_tables(output, [table])
     unusual = table[table["training_percentile"] < 1].sort_values("log_likelihood")
     return {
         "scores": str(output),

@@ -34,7 +34,7 @@ from ..training.storage import (
     write_json,
 )
 from ..training.workers import default_jobs
-from .folders import new_folder, write_map, write_report, write_table
+from .folders import new_folder, write_map, write_report, write_tables
 from .graph_run import plan_graph_comparison, plan_graph_training
 from .rows_run import plan_rows_comparison, plan_rows_training
 from .run import (
@@ -52,7 +52,7 @@ from .run import (
     given,
 )
 
-__all__ = ["RUNS", "Kind", "compare_run", "open_run", "start_run", "train_run"]
+__all__ = ["RUNS", "Kind", "compare_run", "open_run", "run_of", "start_run", "train_run"]
 
 
 class Kind(NamedTuple):
@@ -75,6 +75,11 @@ RUNS: Mapping[str, Kind] = {
     FittedGraph.kind: Kind(FittedGraph, "splits", plan_graph_training, plan_graph_comparison),
 }
 """what runs do, by their kind in `config.json`"""
+
+
+def run_of(description: Mapping[str, Any]) -> Kind:
+    """Return the kind of run that `config.json` describes; those without a name are on rows."""
+    return RUNS.get(str(description.get("kind")), RUNS[Fitted.kind])
 
 
 def open_run(folder: Path, device: torch.device | str = "cpu") -> Loaded:
@@ -169,7 +174,7 @@ def _require_same_request(
     settings: Mapping[str, Any],
     asked: Mapping[str, Any],
 ) -> tuple[DataSource, Settings, dict[str, Any]]:
-    """Source, settings and what else was asked for at the start; raises if something else is asked for now."""
+    """Return source, settings and what else was asked for at the start; raise if something else is asked for now."""
     try:
         config = configs.from_json(description["config"])
         first = source.again(description["source"])
@@ -240,10 +245,7 @@ def train_run(
         require_shareable(together, Config(**settings), device)
 
     def plan(request: Request, asked: dict[str, Any]) -> Plan:
-        # Only the picture depends on the centre of the map: a run may be resumed with another one.
-        centre = request.before.get("root") if root is None else root
-        made = runs.plan_training(request, asked[runs.count_name], together, centre)
-        return replace(made, facts={**made.facts, "root": centre})
+        return runs.plan_training(request, asked[runs.count_name], together, root)
 
     asked, how = {runs.count_name: repeats}, {"resume": resume, "force": force}
     with start_run(source, settings, output, source.kind, asked, plan, reporter, **how) as started:
@@ -260,7 +262,7 @@ def train_run(
         rows = description["data"]["nodes" if source.kind == "graph" else "rows"]
         write_map(folder, found.tables, rows, pictures)
         for name, table in found.files.items():
-            write_table(folder / name, table)
+            write_tables(folder / name, [table])
         write_report(
             folder / "report.html",
             f"Map of {'the graph ' if source.kind == 'graph' else ''}{made.source.shown.path}",
@@ -280,7 +282,7 @@ def train_run(
 
 
 def epoch_progress(reporter: Reporter, resumed: bool) -> Callable[[dict[str, Any], int], None]:
-    """Tells the progress of one training, with the figures of its latest epoch, and where a resumed one continues."""
+    """Tell the progress of one training, with the figures of its latest epoch, and where a resumed one continues."""
 
     def progress(record: dict[str, Any], epochs: int) -> None:
         nonlocal resumed
@@ -329,8 +331,7 @@ def compare_run(
 
     def plan(request: Request, asked: dict[str, Any]) -> Plan:
         chosen = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
-        made = RUNS[request.source.kind].plan_comparison(request, **chosen, tree=tree)
-        return replace(made, facts={**chosen, **made.facts})
+        return RUNS[source.kind].plan_comparison(request, **chosen, tree=tree)
 
     asked, how = {"curvatures": curvatures, "repeats": repeats}, {"resume": resume, "force": force}
     with start_run(source, settings, output, "comparison", asked, plan, reporter, **how) as started:

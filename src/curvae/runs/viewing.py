@@ -29,15 +29,14 @@ from ..maps.charts import Projection
 from ..maps.embedding import Embedding, PlacedFactor
 from ..plotting.maps import edges_drawn
 from ..settings.factors import NAME
-from ..training import Fitted, FittedGraph
+from ..training import FittedGraph
 from ..training.storage import MODEL, read_description, read_tensors, unfinished_error, write_bytes
 from ..viewer import View
 from . import pages
-from .folders import coordinate_columns, embedding_path, output_file, read_embedding, write_table
-from .pages import Explained, space_text
+from .folders import coordinate_columns, embedding_path, output_file, read_embedding, write_tables
 from .run import SILENT, Reporter
 from .trained import NEW_ROWS, open_table_run, place_data, stored_frames
-from .training import open_run
+from .training import open_run, run_of
 
 __all__ = [
     "RefusedRowsError",
@@ -66,8 +65,8 @@ class RefusedRowsError(CurvaeError):
 
 
 def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) -> tuple[pd.DataFrame, int]:
-    """The rows of `embedding.csv` or `.parquet` in their order, and how many there are in all: all of them, or where
-    they are more than `most` a sample by density and those that are wanted.
+    """Read the rows of `embedding.csv` or `.parquet` in their order, and count them: all, or where they are more than
+    `most` a sample by density and those that are wanted.
 
     The map is cut into cells of equal area. A cell with few rows keeps all of them, and all others keep the same number
     on average, which is chosen so that the sample has `most` rows or hardly less.
@@ -121,7 +120,7 @@ def _sample_by_density(path: Path, most: int, c: float, wanted: Collection[str])
 
 
 def table_pieces(path: Path, columns: list[str] | None = None) -> Iterator[pd.DataFrame]:
-    """Some columns of the table of a map, by default all, a piece at a time; a text table in one."""
+    """Yield some columns of the table of a map, by default all, a piece at a time; a text table in one."""
     if path.suffix != ".parquet":
         table = read_embedding(path)
         yield table if columns is None else table[columns]
@@ -133,7 +132,7 @@ def table_pieces(path: Path, columns: list[str] | None = None) -> Iterator[pd.Da
 
 
 def _radius(places: pd.DataFrame, c: float) -> NDArray[np.float64]:
-    """Distance from the centre of the map, in units of the curvature."""
+    """Compute the distance from the centre of the map, in units of the curvature."""
     length = np.linalg.norm(places.to_numpy(np.float64), axis=1)
     if not c or str(places.columns[0]).startswith("tangent_"):
         return length * (np.sqrt(c) or 1.0)
@@ -141,7 +140,7 @@ def _radius(places: pd.DataFrame, c: float) -> NDArray[np.float64]:
 
 
 def _cells(places: pd.DataFrame, c: float, reach: float) -> NDArray[np.int64]:
-    """The cell in which every row lies: rings around the centre, each in sectors about as long as it is wide."""
+    """Return the cell in which every row lies: rings around the centre, in sectors about as long as they are wide."""
     values = places.to_numpy(np.float64)
     radius = _radius(places, c)
     turn = np.arctan2(values[:, -1], values[:, 0]) / (2 * np.pi) % 1.0
@@ -156,7 +155,7 @@ def _cells(places: pd.DataFrame, c: float, reach: float) -> NDArray[np.int64]:
 
 
 def _level(counts: NDArray[np.int64], total: float) -> float:
-    """The number that cells keep so that Σ min(count, number) is the total.
+    """Return the number that cells keep so that Σ min(count, number) is the total.
 
     Example:
         >>> _level(np.array([1, 5, 10]), 9)
@@ -170,10 +169,6 @@ def _level(counts: NDArray[np.int64], total: float) -> float:
 
 
 _SIGMA = re.compile(rf"({NAME}_)?sigma")
-
-
-def _is_graph(description: Mapping[str, Any]) -> bool:
-    return description.get("kind") == FittedGraph.kind
 
 
 def open_map(
@@ -190,7 +185,7 @@ def open_map(
     if description.get("kind") == "comparison":
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
     if not path.exists() or "summary" not in description:
-        raise unfinished_error(run, description, "graph" if _is_graph(description) else "vae")
+        raise unfinished_error(run, description, run_of(description).fitted.kind)
     try:
         table = read(path)
         return table, _placed(table, description)
@@ -241,16 +236,16 @@ def open_thinned(
 
 
 def deviations(table: pd.DataFrame) -> list[str]:
-    """Names of the columns with standard deviations: `sigma`, or of a product `h1_sigma`, `e2_sigma`."""
+    """Return the names of the columns with standard deviations: `sigma`, or of a product `h1_sigma`, `e2_sigma`."""
     return [name for name in map(str, table) if _SIGMA.fullmatch(name)]
 
 
 def _placed(table: pd.DataFrame, description: Mapping[str, Any]) -> Embedding:
-    """Points from their tangent coordinates, which tell those far out apart, in the factors of the run."""
+    """Place points by their tangent coordinates, which tell those far out apart, in the factors of the run."""
     sigma = deviations(table)
     if lacking := {"id", "label", "split", "radius"} - set(table) | (set() if sigma else {"sigma"}):
         raise ValueError(f"it lacks {', '.join(sorted(lacking))}")
-    fitted, summary = FittedGraph if _is_graph(description) else Fitted, description["summary"]
+    fitted, summary = run_of(description).fitted, description["summary"]
     curvatures, scales = np.atleast_1d(summary["c"]), np.atleast_1d(summary["prior_scale"])
     written = fitted.settings.from_json(description["config"]).factors
     factors = tuple(
@@ -275,8 +270,7 @@ def _placed(table: pd.DataFrame, description: Mapping[str, Any]) -> Embedding:
 
 # `curvae view`: the map of a run as a page or a picture.
 
-LARGEST = 1_000_000
-"""points of a map at most; of more rows, it shows a sample"""
+LARGEST = 1_000_000  # points of a map at most; of more rows, it shows a sample
 
 # Columns of embedding.csv that may be shown, besides standard deviations.
 _OWN = ("split", "radius", "spread", "popularity", "popularity_out", "popularity_in", "side")
@@ -365,7 +359,7 @@ def view_run(
     parts = run.resolve().name, "map", shown.factor, shown.rows and Path(shown.rows).name.split(".")[0]
     target = output_file(output, Path(f"{'-'.join(filter(None, parts))}.html"), force, _WRITERS)
     description, page = read_description(run), target.suffix.lower() == ".html"
-    shown.check(run, _is_graph(description), page)
+    shown.check(run, run_of(description).fitted is FittedGraph, page)
     if shown.rows is not None:
         tables, total = place_data(run, open_run(run), shown.rows, shown.missing, reporter)
         if total > NEW_ROWS:
@@ -383,7 +377,8 @@ def _view(
 ) -> View:
     """Collect what a page or a picture shows; `new` are tables of the new rows."""
     table, whole, total = open_thinned(run, description, LARGEST, shown.find, new)
-    own, graph = len(table) - sum(map(len, new)), _is_graph(description)  # rows of the run that are shown
+    own = len(table) - sum(map(len, new))  # rows of the run that are shown
+    graph = run_of(description).fitted is FittedGraph
     if total > own and (shown.thumbnails or shown.explain):
         option = "thumbnails" if shown.thumbnails else "explain"
         raise CurvaeError(f"{run} has {total:,} rows, of which a map shows a sample; leave out {option}=True")
@@ -406,7 +401,7 @@ def _view(
     joined = "" if edges is None else f", {count(edges.shape[1], 'edge')}"
     thinned = edges is not None and edges.shape[1] > _MOST_EDGES
     about = [
-        f"{count(total, 'node' if graph else 'row')}{joined}, {space_text(whole)}",
+        f"{count(total, 'node' if graph else 'row')}{joined}, {pages.space_text(whole)}",
         f"{_MOST_EDGES:,} of the edges are drawn, chosen at random" if thinned else "",
         f"Marked: {count(len(table) - own, 'new row')} of {Path(str(shown.rows)).name}" if new else "",
         f"{pages.capital(sample)}, all of them where there are few and fewer where there are many"
@@ -444,7 +439,7 @@ def _read_edges(run: Path, nodes: int) -> NDArray[np.int64]:
 def _project_factor(
     description: Mapping[str, Any], embedding: Embedding, asked: str | None
 ) -> tuple[Embedding, Projection]:
-    """The factor that is shown, as reports draw it: the one asked for, or the first that the viewer moves as a disc."""
+    """Project the factor that is shown, as reports draw it: the one asked for, or the first that is moved as a disc."""
     parts = {part.placed[0].name: part for part in embedding.parts}
     name = asked or next((name for name, part in parts.items() if part.chart.motion == "disc"), next(iter(parts)))
     if name not in parts:
@@ -458,7 +453,7 @@ def _project_factor(
 
 
 def _columns(table: pd.DataFrame, matched: Mapping[str, Any], name: str, shown: Shown) -> dict[str, Any]:
-    """Those to colour by: the label, called `name`, first, then those asked for; `matched` are those of the data."""
+    """Choose columns to colour by: the label, called `name`, first; `matched` are those of the data."""
     stored: dict[str, Any] = {column: table[column] for column in (*_OWN, *deviations(table)) if column in table}
     if (table["label"] != "").any():
         labels = table["label"].where(table["label"] != "", None)
@@ -480,7 +475,7 @@ def _columns(table: pd.DataFrame, matched: Mapping[str, Any], name: str, shown: 
 def _steps(
     description: Mapping[str, Any], names: NDArray[np.str_], edges: NDArray[np.int64] | None, anonymous: bool
 ) -> dict[str, Any]:
-    """Steps along edges from the most central node, by which nodes without labels are coloured, as in the report."""
+    """Count steps from the most central node, by which nodes without labels are coloured, as in the report."""
     centre = description["summary"].get("graph_centre")
     if edges is None or centre not in names:
         return {}
@@ -490,7 +485,7 @@ def _steps(
 
 
 def _matched(shown: Shown, table: pd.DataFrame, own: int, schema: Schema | None) -> dict[str, Any]:
-    """Columns of the table given as data, its rows in the order of the run's; of new rows, columns of their table."""
+    """Read columns of the table given as data, its rows in the order of the run's; of new rows, of their table."""
     if shown.data is None or (schema is not None and schema.kind == "images"):
         return {}
     found = _table_columns(Path(shown.data), table["id"][:own], schema)
@@ -501,7 +496,7 @@ def _matched(shown: Shown, table: pd.DataFrame, own: int, schema: Schema | None)
 
 
 def _table_columns(path: Path, ids: pd.Series[Any], schema: Schema | None) -> dict[str, Any]:
-    """Columns of a table, for the rows with these ids."""
+    """Read columns of a table, for the rows with these ids."""
     try:
         require_file(path)
     except FileNotFoundError:
@@ -526,7 +521,7 @@ def _table_columns(path: Path, ids: pd.Series[Any], schema: Schema | None) -> di
 
 
 def _expected(run: Path, whole: Embedding, rows: int) -> dict[str, Any]:
-    """What the model expects at every point, of the columns that differ most; `rows` is the number of the run's."""
+    """Compute what the model expects at every point, of the columns that differ most; the run has so many `rows`."""
     loaded = open_table_run(run, "whose nodes have no columns to explain")
     if rows > _MOST_EXPLAINED:
         raise CurvaeError(
@@ -541,7 +536,7 @@ def _expected(run: Path, whole: Embedding, rows: int) -> dict[str, Any]:
 
 
 def _images(run: Path, shown: Shown, description: Mapping[str, Any], schema: Schema | None) -> NDArray[Any]:
-    """The images that the run was trained on, and those of new rows."""
+    """Read the images that the run was trained on, and those of new rows."""
     name = str(description.get("source", {}).get("name"))
     if schema is None or schema.kind != "images":
         raise CurvaeError(f"{run} was not trained on images, so there are no thumbnails; leave out thumbnails=True")
@@ -569,7 +564,7 @@ def explain_run(
     seed: int = 0,
     force: bool = False,
     device: torch.device | str = "cpu",
-) -> Explained:
+) -> pages.Explained:
     """Find the columns that change along the geodesic between rows, or labels, of the map of a trained run.
 
     Arguments:
@@ -614,12 +609,12 @@ def explain_run(
             for name, one in found.items()
             for i, feature in enumerate(one.features)
         ]
-        write_table(target, pd.concat(values, ignore_index=True))
-    return Explained("the mean of all rows" if start is None else start, found, names, target)
+        write_tables(target, [pd.concat(values, ignore_index=True)])
+    return pages.Explained("the mean of all rows" if start is None else start, found, names, target)
 
 
 def _named_rows(run: Path, ids: NDArray[Any], labels: NDArray[Any], name: str, parameter: str) -> NDArray[np.intp]:
-    """The row of this id, or else those of this label."""
+    """Find the row of this id, or else those of this label."""
     for names in (ids, labels):
         if (rows := np.flatnonzero(names == name)).size:
             return rows
