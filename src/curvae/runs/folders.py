@@ -204,7 +204,7 @@ def coordinate_columns(embedding: Embedding) -> dict[str, NDArray[np.float64]]:
 
 
 def embedding_path(folder: Path, rows: int = 0) -> Path:
-    """Return the path of the table of a map: `embedding.csv`, or `embedding.parquet` if it is there or has so many rows."""
+    """Return the path of the table of a map: `embedding.parquet` if it is there or has so many rows, or else a CSV."""
     parquet = folder / "embedding.parquet"
     return parquet if parquet.exists() else folder / f"embedding{table_ending(rows)}"
 

@@ -17,12 +17,12 @@ from ..data.graphs.graph_data import closeness, steps_from, steps_to_some
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis, Metric, diagnose_graph, graph_faithfulness
-from ..maps.embedding import Embedding
 from ..maps.faithfulness import label_accuracy
 from ..maps.orientation import seen_radius
 from ..report import Section
+from ..settings import require_count
+from ..training import Embedding
 from ..training.comparison import curved_values
-from ..training.config import require_count
 from ..training.evaluate import map_health
 from ..training.graph_evaluate import embed_graph, judge_split, missing_links, neighbourhood
 from ..training.graph_fitting import GraphComparison, compare_graph, fit_graph, fit_graphs

@@ -35,7 +35,6 @@ from ..hierarchy import (
     faithfulness,
 )
 from ..maps.charts import Projection
-from ..maps.embedding import Embedding
 from ..maps.faithfulness import FEWEST, label_accuracy
 from ..maps.orientation import AlignedMaps
 from ..maps.statistics import mean_interval
@@ -60,13 +59,13 @@ from ..plotting.disc import RIM
 from ..plotting.maps import EDGES_DRAWN, edges_drawn
 from ..plotting.style import colouring
 from ..report import Picture, Section, Table
-from ..training.comparison import Comparison, Criterion, Paired
-from ..training.config import Config, GraphConfig
+from ..training import Comparison, Config, Embedding, Fitted, FittedGraph, GraphConfig
+from ..training.comparison import Criterion, Paired
 from ..training.evaluate import Likelihoods, Stability, active_dimensions
-from ..training.fitted import Fitted, FittedModel
+from ..training.fitted import FittedModel
 from ..training.graph_evaluate import Neighbourhood, link_baselines
 from ..training.graph_fitting import GraphComparison
-from ..training.graph_problem import FittedGraph, listed
+from ..training.graph_problem import listed
 from ..viewer import View
 
 __all__ = [
@@ -960,14 +959,6 @@ _TRY = {
 }
 
 
-def figure_text(values: Sequence[float]) -> str:
-    """Write a figure in percent, with its interval where there are several."""
-    if len(values) < 2:
-        return f"{100 * values[0]:.1f} %" if values else "–"
-    mean, half = mean_interval(values)
-    return f"{100 * mean:.1f} ± {100 * half:.1f} %"
-
-
 @dataclass(frozen=True)
 class LinkFigures:
     """For each split the seed, `validation` with `auc` and `ap`, `test` with what `score_links` tells, and what
@@ -981,7 +972,12 @@ class LinkFigures:
         return [each[name] for each in found if each[name] is not None]
 
     def text(self, name: str, rule: str | None = None) -> str:
-        return figure_text(self.figures(name, rule=rule))
+        """Write a figure in percent, with its interval where there are several splits."""
+        values = self.figures(name, rule=rule)
+        if len(values) < 2:
+            return f"{100 * values[0]:.1f} %" if values else "–"
+        mean, half = mean_interval(values)
+        return f"{100 * mean:.1f} ± {100 * half:.1f} %"
 
     @property
     def best_rule(self) -> str:
@@ -1038,10 +1034,8 @@ def against_rules(links: LinkFigures) -> str:
 
 def remark(found: dict[str, Any]) -> str | None:
     """Say that a model is no better than the best rule, from what `score_links` tells; else return None."""
-    best = max(BASELINES, key=lambda rule: found["baselines"][rule]["auc"])
-    if found["auc"] > found["baselines"][best]["auc"]:
-        return None
-    return f"no better than {best}, without a model; {_TRY[best]}"
+    links = LinkFigures([{"test": found}])
+    return None if links.standing > 0 else f"no better than {links.best_rule}, without a model; {_TRY[links.best_rule]}"
 
 
 _FIGURES = {
@@ -1064,17 +1058,21 @@ def rules_table(links: LinkFigures) -> Table:
 
 def beside_comparison(graph: Graph, found: GraphComparison) -> tuple[Table, list[str]]:
     """Tabulate the rules on the splits of a comparison, and warn if no curvature is better than the best of them."""
-    rows = [link_baselines(graph, split_edges(graph, seed=one.seed), found.config.dim) for one in found.repeats]
-    auc = {rule: [row[rule].auc for row in rows] for rule in BASELINES}
-    best = max(auc, key=lambda rule: float(np.mean(auc[rule])))
-    own = max(([one.test[c].auc for one in found.repeats] for c in found.repeats[0].test), key=np.mean)
-    lines = [[rule, figure_text(auc[rule]), figure_text([row[rule].ap for row in rows])] for rule in BASELINES]
+    best = max(found.repeats[0].test, key=lambda c: float(np.mean([one.test[c].auc for one in found.repeats])))
+    splits = []
+    for one in found.repeats:
+        rules = link_baselines(graph, split_edges(graph, seed=one.seed), found.config.dim)
+        baselines = {rule: vars(figures) for rule, figures in rules.items()}
+        splits.append({"test": {**vars(one.test[best]), "baselines": baselines}})
+    links = LinkFigures(splits)
+    rule = links.best_rule
+    lines = [[name, links.text("auc", name), links.text("ap", name)] for name in BASELINES]
     table = Table(["rule without a model", "test, AUC", "test, AP"], lines, "On the same test edges and other pairs.")
-    if np.mean(own) > np.mean(auc[best]):
+    if np.mean(links.figures("auc")) > np.mean(links.figures("auc", rule=rule)):
         return table, []
-    both = f"AUC {figure_text(own)} at best against {figure_text(auc[best])}"
+    both = f"AUC {links.text('auc')} at best against {links.text('auc', rule)}"
     return table, [
-        f"no space is better than a rule without a model, {best}, at finding hidden edges: {both}; {_TRY[best]}"
+        f"no space is better than a rule without a model, {rule}, at finding hidden edges: {both}; {_TRY[rule]}"
     ]
 
 

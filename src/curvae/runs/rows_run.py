@@ -26,7 +26,7 @@ from ..hierarchy import Diagnosis, Faithfulness, Metric, Rows, diagnose_distance
 from ..maps.orientation import align_maps
 from ..models.likelihoods import choose_likelihood
 from ..report import Section
-from ..settings import choose_neighbours
+from ..settings import choose_neighbours, require_count
 from ..settings.configs import DEFAULT_STEPS
 from ..training import Config, Embedding, Fitted, Split, random_split
 from ..training.build import require_buildable
@@ -41,7 +41,6 @@ from ..training.comparison import (
     recovery_criterion,
     require_recoverable,
 )
-from ..training.config import require_count
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.fitting import train_many, train_one
 from ..training.rows import HELD_OUT, judged_rows, layout_of

@@ -26,11 +26,10 @@ from ..data.tables import code_values
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import graph_faithfulness
-from ..maps.embedding import Embedding
 from ..maps.orientation import frames_from_json
 from ..models.likelihoods import choose_likelihood
-from ..training import Fitted, FittedGraph, Split, impute
-from ..training.config import require_count
+from ..settings import require_count
+from ..training import Embedding, Fitted, FittedGraph, Split, impute
 from ..training.evaluate import Likelihoods, embed, likelihoods
 from ..training.graph_evaluate import embed_graph, neighbourhood, score_links
 from ..training.portable import export_part, onnx_bytes, portable, require_onnx, torch_bytes
@@ -56,7 +55,7 @@ __all__ = [
     "evaluate_run",
     "export_run",
     "impute_run",
-    "open_table_run",
+    "open_for",
     "place_data",
     "sample_run",
     "shows_new_rows",
@@ -80,21 +79,18 @@ _MEANINGLESS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 
 
-def _open(run: Path, device: torch.device | str, **given: Any) -> Loaded:
-    """Load a model; raise for what was given and has no meaning for its kind."""
+def open_for(run: Path, device: torch.device | str = "cpu", only_tables: str = "", **given: Any) -> Loaded:
+    """Load a model for a command; raise for what was given and has no meaning for its kind.
+
+    A command for models of tables alone says in `only_tables` why those of graphs have no part in it.
+    """
     loaded = open_run(run, device)
     model, reasons = _MEANINGLESS[loaded.fitted.kind]
+    if only_tables and not isinstance(loaded.fitted, Fitted):
+        raise CurvaeError(f"{run} holds {model}, {only_tables}; give a run of curvae fit")
     for name, value in given.items():
         if value and name in reasons:
             raise CurvaeError(f"{run} holds {model}, {reasons[name].format(name)}")
-    return loaded
-
-
-def open_table_run(run: Path, reason: str, device: torch.device | str = "cpu") -> Loaded:
-    """Load a model of a table; raise for that of a graph, for which the command has no meaning for a `reason`."""
-    loaded = open_run(run, device)
-    if not isinstance(loaded.fitted, Fitted):
-        raise CurvaeError(f"{run} holds a model of a graph, {reason}; give a run of curvae fit")
     return loaded
 
 
@@ -145,7 +141,7 @@ def _read_graph(loaded: Loaded, path: str, reporter: Reporter, **how: Any) -> Gr
 
 
 def _feature_columns(run: Path, loaded: Loaded, features_file: str | None) -> dict[str, Any]:
-    """Find which columns of a table are features, and which categories text columns have, as in the graph of the run."""
+    """Find the columns of a table that are features, and the categories of text columns, as in the graph of the run."""
     stored, names = loaded.description.get("source") or {}, loaded.data.feature_names
     beside = stored.get("features_file")
     if beside is not None and features_file is None:
@@ -274,7 +270,7 @@ def embed_run(
     force: bool = False,
     device: torch.device | str = "cpu",
     reporter: Reporter = SILENT,
-    **reading: str | None,
+    **reading: Any,
 ) -> tuple[Path, Step]:
     """Embed data with a trained run; return the file, whose columns are those of `embedding.csv`, and what to do next.
 
@@ -291,7 +287,7 @@ def embed_run(
         reading: of a graph `nodes`, a table of nodes, and `features_file`, with their features; of rows, those that
             would take more than so much `memory` stay on disk, where a copy of them is kept in the folder `cache`.
     """
-    loaded = _open(run, device, **reading)
+    loaded = open_for(run, device, **reading)
     tables, rows = place_data(run, loaded, path, missing, reporter, **reading)
     name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(rows)}"
     target = output_file(output, Path(name), force, (".csv", ".parquet"))
@@ -326,7 +322,7 @@ def impute_run(
     Returns:
         The file, the number of values that were filled in and of rows that lacked some, and what to do next.
     """
-    loaded = open_table_run(run, "which fills no gaps", device)
+    loaded = open_for(run, device, "which fills no gaps")
     require_count("samples", samples, "importance_samples")
     fitted, schema = loaded.fitted, loaded.data
     images = schema.kind == "images"
@@ -378,7 +374,7 @@ def _filled_table(x: Any, data: Dataset, schema: Schema, likelihood: str) -> pd.
 
 
 def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
-    """Write features as columns of the source: categories by name, binary ones as 1 and 0, counts for an exposure of 1."""
+    """Return features as columns of the source: categories by name, binary ones as 1 and 0, counts of exposure 1."""
     columns = source_columns(rows, schema.columns)
     if schema.exposure is not None:
         columns[schema.exposure] = 1.0
@@ -407,7 +403,7 @@ def sample_run(
     """
     if count < 1:
         raise CurvaeError(f"the number of samples must be at least 1, got {count}")
-    loaded = _open(run, device, covariates=covariates)
+    loaded = open_for(run, device, covariates=covariates)
     rows, schema, name = isinstance(loaded.fitted, Fitted), loaded.data, f"{run.resolve().name}-samples"
     context = code_values(schema.covariates, covariates) if rows else None
     images = rows and schema.kind == "images"
@@ -479,7 +475,7 @@ def evaluate_run(
     """
     if output is not None:
         output_file(output, Path("scores.csv"), force, (".csv", ".parquet"))
-    loaded = _open(run, device, samples=samples is not None, output=output)
+    loaded = open_for(run, device, samples=samples is not None, output=output)
     about = {"run": run.resolve().name, "data": Path(path).name}
     if not isinstance(loaded.fitted, Fitted):
         return {**about, "seed": seed, **_score_edges(run, loaded, path, seed, reporter)}
@@ -667,7 +663,7 @@ def export_run(
         raise CurvaeError("choose what to write with onnx=True, torch=True or both")
     if onnx:
         require_onnx()
-    loaded = open_table_run(run, "whose encoder reads the whole graph")
+    loaded = open_for(run, only_tables="whose encoder reads the whole graph")
     fitted, schema = loaded.fitted, loaded.data
     gaps_known = fitted.layout.missing
     filled = not gaps_known and missing_as_run(None, loaded.description) == "mean"

@@ -16,11 +16,10 @@ import torch
 from ..data.files import decimal
 from ..errors import CurvaeError
 from ..maps.orientation import frames_to_json
-from ..settings import described
+from ..settings import Settings, described
+from ..training import Config, Fitted, FittedGraph
 from ..training.comparison import Comparison, Outcome
-from ..training.config import Config, Settings
-from ..training.fitted import Fitted, FittedModel
-from ..training.graph_problem import FittedGraph
+from ..training.fitted import FittedModel
 from ..training.processes import process_count, require_shareable
 from ..training.storage import (
     CONFIG,
@@ -70,11 +69,11 @@ class Kind(NamedTuple):
     plan_comparison: Callable[..., CurvaturePlan]
 
 
+# By the kind of runs in `config.json`.
 RUNS: Mapping[str, Kind] = {
     Fitted.kind: Kind(Fitted, "repeats", plan_rows_training, plan_rows_comparison),
     FittedGraph.kind: Kind(FittedGraph, "splits", plan_graph_training, plan_graph_comparison),
 }
-"""what runs do, by their kind in `config.json`"""
 
 
 def run_of(description: Mapping[str, Any]) -> Kind:

@@ -35,7 +35,7 @@ from ..viewer import View
 from . import pages
 from .folders import coordinate_columns, embedding_path, output_file, read_embedding, write_tables
 from .run import SILENT, Reporter
-from .trained import NEW_ROWS, open_table_run, place_data, stored_frames
+from .trained import NEW_ROWS, open_for, place_data, stored_frames
 from .training import open_run, run_of
 
 __all__ = [
@@ -522,7 +522,7 @@ def _table_columns(path: Path, ids: pd.Series[Any], schema: Schema | None) -> di
 
 def _expected(run: Path, whole: Embedding, rows: int) -> dict[str, Any]:
     """Compute what the model expects at every point, of the columns that differ most; the run has so many `rows`."""
-    loaded = open_table_run(run, "whose nodes have no columns to explain")
+    loaded = open_for(run, only_tables="whose nodes have no columns to explain")
     if rows > _MOST_EXPLAINED:
         raise CurvaeError(
             f"{run} has {rows:,} rows, and changes between rows are shown of up to {_MOST_EXPLAINED:,}; leave out "
@@ -578,7 +578,7 @@ def explain_run(
         device: where to compute.
     """
     target = None if output is None else output_file(output, Path("path.csv"), force)
-    loaded = open_table_run(run, "whose nodes have no columns to explain", device)
+    loaded = open_for(run, device, "whose nodes have no columns to explain")
     embedding = loaded.embedding  # of data on disk, that of a sample
     table = pd.DataFrame({"id": np.arange(len(embedding)).astype(str), "label": ""})
     if embedding_path(run).exists():
