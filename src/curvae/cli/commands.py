@@ -54,9 +54,7 @@ def export(reporter: Reporter, run: Path, **asked: Any) -> Answer:
 )
 def explain(run: Path, **asked: Any) -> Answer:
     """Which columns change on the way across the map of a run, from a row or label to another?"""
-    found = runs.explain_run(run, **asked)
-    files = [] if found.path is None else [f"values: {found.path}"]
-    return Answer(found.to_json(), [*runs.driver_lines(found), *files], runs.Step("view", (str(run),)))
+    return Answer(*runs.explain_run(run, **asked), runs.Step("view", (str(run),)))
 
 
 # Results of commands as lines for people, and what the next command needs.

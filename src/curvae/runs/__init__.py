@@ -3,7 +3,7 @@
 from .demonstration import demonstrate
 from .diagnosing import diagnose_data, diagnose_run, figures, is_run, judge_map
 from .folders import embedding_path
-from .pages import driver_lines, faithful_lines
+from .pages import faithful_lines
 from .run import GraphSource, Reporter, Source, Step
 from .trained import embed_run, evaluate_run, export_run, impute_run, sample_run, shows_new_rows
 from .training import compare_run, open_run, train_run
@@ -18,7 +18,6 @@ __all__ = [
     "demonstrate",
     "diagnose_data",
     "diagnose_run",
-    "driver_lines",
     "embed_run",
     "embedding_path",
     "evaluate_run",

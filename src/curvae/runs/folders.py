@@ -195,11 +195,9 @@ _BOTH_WAYS = ("popularity_out", "popularity_in")
 
 def coordinate_columns(embedding: Embedding) -> dict[str, NDArray[np.float64]]:
     """Return coordinates in the space by the names of their columns."""
-    if len(embedding.placed) == 1:
-        return embedding.chart.columns(embedding.points)
     columns: dict[str, NDArray[np.float64]] = {}
     for part in embedding.parts:
-        columns |= part.chart.columns(part.points, part.placed[0].name)
+        columns |= part.chart.columns(part.points, part.placed[0].name if len(embedding.placed) > 1 else "")
     return columns
 
 

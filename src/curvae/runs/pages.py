@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,7 +71,6 @@ __all__ = [
     "LINKS",
     "LIVE",
     "Centre",
-    "Explained",
     "LinkFigures",
     "against_rules",
     "beside_comparison",
@@ -894,34 +892,26 @@ _MOST_LABELS = 30  # for a table in a report
 _SHOWN = 3  # columns of a label there
 
 
-class Explained(NamedTuple):
-    """What changes on the way to one place, or to each label."""
-
-    start: str
-    found: dict[str, Drivers]
-    names: Sequence[str]
-    path: Path | None
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {"from": self.start, "to": {name: one.to_json(self.names) for name, one in self.found.items()}}
-
-
 def _change(one: Drivers, i: int) -> str:
     """Write a change with its interval: "+3.2 (+2.8 to +3.5)"."""
     return f"{one.change[i]:+.3g} ({one.change_low[i]:+.3g} to {one.change_high[i]:+.3g})".replace("-", "−")
 
 
-def driver_lines(explained: Explained) -> list[str]:
-    """Write lines for people: the columns of one way, a line each, or those of each label in a line."""
-    names = explained.names
-    if len(explained.found) > 1:
+def driver_lines(start: str, found: Mapping[str, Drivers], names: Sequence[str]) -> list[str]:
+    """Write lines for people: the columns that change from `start` to one place, a line each, or those of each label.
+
+    Arguments:
+        start: where the ways begin.
+        found: what changes on them, by their ends.
+        names: of the columns.
+    """
+    if len(found) > 1:
         return [
             f"{name}: {', '.join(f'{names[j]} {_change(one, i)}' for i, j in enumerate(one.features[:_SHOWN]))}"
-            for name, one in explained.found.items()
+            for name, one in found.items()
         ]
-    ((name, one),) = explained.found.items()
-    lines = [f"from {explained.start} to {name}, distance {one.length:.3g}; change with its 90 % interval:"]
+    ((name, one),) = found.items()
+    lines = [f"from {start} to {name}, distance {one.length:.3g}; change with its 90 % interval:"]
     for i, feature in enumerate(one.features):
         doubt = "" if one.clear[i] else ", unclear"
         way = f"{one.mean[0, i]:.3g} → {one.mean[-1, i]:.3g}".replace("-", "−")
@@ -1135,18 +1125,18 @@ def verdict(links: LinkFigures, near: Neighbourhood, faithful: GraphFaithfulness
 
 def details(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
     """Write the figures behind the verdict, and what to try if a rule finds hidden edges as well."""
-    found = [f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on {place_text(embedding)}."]
-    if links.splits:
-        found += [
-            _PRECISION.format(near.map),
-            f"Hidden edges: AUC {links.text('auc')}, average precision {links.text('ap')}; against pairs whose nodes "
-            f"have as many edges, where popularity alone gives 50 %, AUC {links.text('auc_matched')}.",
-        ]
-        if graph.directed:
-            found.append(f"The direction is right for {links.text('direction')} of the hidden edges.")
-        if links.standing <= 0:
-            found.append(f"To find more of them: {_TRY[links.best_rule]}.")
-    return " ".join(found)
+    size = f"{graph.n_nodes:,} nodes and {graph.n_edges:,} edges on {place_text(embedding)}."
+    if not links.splits:
+        return size
+    found = [
+        size,
+        _PRECISION.format(near.map),
+        f"Hidden edges: AUC {links.text('auc')}, average precision {links.text('ap')}; against pairs whose nodes "
+        f"have as many edges, where popularity alone gives 50 %, AUC {links.text('auc_matched')}.",
+        f"The direction is right for {links.text('direction')} of the hidden edges." if graph.directed else "",
+        "" if links.standing > 0 else f"To find more of them: {_TRY[links.best_rule]}.",
+    ]
+    return " ".join(filter(None, found))
 
 
 def links_section(
@@ -1278,26 +1268,24 @@ def _split_table(links: LinkFigures) -> Table:
 
 def graph_data_section(graph: Graph, config: GraphConfig) -> Section:
     """Say what was done to a graph for a model with these settings."""
-    text = [f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.", *(capital(note) for note in graph.notes)]
-    if graph.weights is not None:
-        intense = "Weights are intensities: an edge of twice the mean weight counts as two edges."
-        existing = "Whether there is an edge is what is modelled, whatever its weight."
-        text += [
-            intense if config.pairs == "balanced" else existing,
-            "Weights also say how much a node hears of each neighbour.",
-        ]
-    if graph.features is not None:
-        how = (
-            "divided by one number, for they are sparse"
-            if issparse(graph.features)
-            else "centred and scaled to unit variance"
-        )
-        text.append(f"{count(len(graph.feature_names), 'feature')} were {how}.")
-    if config.pairs == "balanced":
-        text.append(
+    balanced, weighted, features = config.pairs == "balanced", graph.weights is not None, graph.features
+    how = "divided by one number, for they are sparse" if issparse(features) else "centred and scaled to unit variance"
+    intense = "Weights are intensities: an edge of twice the mean weight counts as two edges."
+    existing = "Whether there is an edge is what is modelled, whatever its weight."
+    pairs = ""
+    if balanced:
+        pairs = (
             "Each step was fitted to the edges and as many random pairs that are not joined, between nodes that have "
             "an edge; of a node without one nothing is known."
         )
     elif not exact(graph.n_nodes, listed(config)):
-        text.append("The graph is too large to look at all pairs of nodes: each step looked at a weighted sample.")
+        pairs = "The graph is too large to look at all pairs of nodes: each step looked at a weighted sample."
+    text = [
+        f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.",
+        *(capital(note) for note in graph.notes),
+        (intense if balanced else existing) if weighted else "",
+        "Weights also say how much a node hears of each neighbour." if weighted else "",
+        "" if features is None else f"{count(len(graph.feature_names), 'feature')} were {how}.",
+        pairs,
+    ]
     return Section("What was done to the data", text)

@@ -564,7 +564,7 @@ def explain_run(
     seed: int = 0,
     force: bool = False,
     device: torch.device | str = "cpu",
-) -> pages.Explained:
+) -> tuple[dict[str, Any], list[str]]:
     """Find the columns that change along the geodesic between rows, or labels, of the map of a trained run.
 
     Arguments:
@@ -576,8 +576,12 @@ def explain_run(
         seed: of the draws.
         force: overwrite the file.
         device: where to compute.
+
+    Returns:
+        Figures for programs, and lines for people.
     """
-    target = None if output is None else output_file(output, Path("path.csv"), force)
+    if output is not None:
+        output_file(output, Path("path.csv"), force)
     loaded = open_for(run, device, "whose nodes have no columns to explain")
     embedding = loaded.embedding  # of data on disk, that of a sample
     table = pd.DataFrame({"id": np.arange(len(embedding)).astype(str), "label": ""})
@@ -593,8 +597,9 @@ def explain_run(
     last = {name: _named_rows(run, ids, labels, name, "end") for name in ends}
     how: dict[str, Any] = {"columns": count, "context": average_context(loaded.data.covariates), "seed": seed}
     found = {name: explain(loaded.fitted, embedding, end, first, **how) for name, end in last.items()}
-    names = loaded.data.names
-    if target is not None:
+    names, origin = loaded.data.names, "the mean of all rows" if start is None else start
+    lines = pages.driver_lines(origin, found, names)
+    if output is not None:
         values = [
             pd.DataFrame(
                 {
@@ -609,8 +614,9 @@ def explain_run(
             for name, one in found.items()
             for i, feature in enumerate(one.features)
         ]
-        write_tables(target, [pd.concat(values, ignore_index=True)])
-    return pages.Explained("the mean of all rows" if start is None else start, found, names, target)
+        write_tables(output, [pd.concat(values, ignore_index=True)])
+        lines.append(f"values: {output}")
+    return {"from": origin, "to": {name: one.to_json(names) for name, one in found.items()}}, lines
 
 
 def _named_rows(run: Path, ids: NDArray[Any], labels: NDArray[Any], name: str, parameter: str) -> NDArray[np.intp]:
