@@ -235,36 +235,30 @@ def judge_map(
 
 
 def _read_map(path: Path, source: Source, own: Sample) -> _Map:
+    """Read the map of a run, a matrix of coordinates, or a table with such columns."""
     run = path if path.is_dir() else path.parent
     if path.is_dir() or (path.name in ("embedding.csv", "embedding.parquet") and (run / CONFIG).is_file()):
         return _of_run(run, own)
+    # Columns of the data that are no coordinates, where a map repeats them.
+    roles = {"label", *(name for name in (source.id, source.label, source.group) if name is not None)}
     try:
-        return _of_file(path, source)
+        require_file(path)
+        if any(path.name.lower().endswith(ending) for ending in TABLES):
+            frame = read_frame(path, {"id"}, {"id", *roles}, Messages())
+            named = is_embedding(list(map(str, frame.columns)))
+            return _of_curvae(path, frame) if named else _of_table(path, frame, source.id, roles)
+        data, schema = load(path)
+    except FixableError as error:  # whose parameters are of the data, not of the map
+        raise CurvaeError(f"{path.name}: {error.found}; correct it") from error
     except OSError as error:
         hint = suggest_path(path, "check the file")
         raise CurvaeError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
-
-
-def _of_file(path: Path, source: Source) -> _Map:
-    require_file(path)
-    if not any(path.name.lower().endswith(ending) for ending in TABLES):
-        try:
-            data, schema = load(path)
-        except FixableError as error:  # whose parameters are of the data, not of the map
-            raise CurvaeError(f"{path.name}: {error.found}; correct it") from error
-        if schema.kind == "images":
-            raise CurvaeError(
-                f"{path.name} holds {len(data):,} arrays of shape {schema.shape}, not a map; give one of shape "
-                "(rows, coordinates)"
-            )
-        matrix = data.x
-        return _Map(matrix if isinstance(matrix, np.ndarray) else matrix.toarray(), None, None, "Coordinates: all.")
-    # Columns of the data that are no coordinates, where a map repeats them.
-    roles = {"label", *(name for name in (source.id, source.label, source.group) if name is not None)}
-    frame = read_frame(path, {"id"}, {"id", *roles}, Messages())
-    if is_embedding(list(map(str, frame.columns))):
-        return _of_curvae(path, frame)
-    return _of_table(path, frame, source.id, roles)
+    if schema.kind == "images":
+        raise CurvaeError(
+            f"{path.name} holds {len(data):,} arrays of shape {schema.shape}, not a map; give one of shape "
+            "(rows, coordinates)"
+        )
+    return _Map(data.x if isinstance(data.x, np.ndarray) else data.x.toarray(), None, None, "Coordinates: all.")
 
 
 def _of_run(run: Path, own: Sample) -> _Map:

@@ -209,7 +209,7 @@ class GraphTrainingPlan(TrainingPlan):
             pages.graph_faithful_section(faithful),
             pages.links_section(graph, links, near, compare, config.popular),
             pages.graph_training_section(fitted, embedding),
-            pages.missing_section(files.get(pages.LINKS), graph.directed),
+            *(pages.missing_section(table, graph.directed) for table in files.values()),
             pages.graph_data_section(graph, config),
         ]
         verdict = pages.verdict(links, near, faithful, accuracy)

@@ -474,13 +474,11 @@ def _training_section(
             )
         ]
 
-    def count_active(one: FactorFigures, place: int) -> str:
-        return f"{active_dimensions(parts[place], one.prior_scale)} of {one.dim}"
-
+    active = each_factor(fitted, lambda one, place: f"{active_dimensions(parts[place], one.prior_scale)} of {one.dim}")
     rows = [
         [f"reconstruction, nats a {unit}", decimal(last["reconstruction"])],
         [f"divergence from the prior (KL), nats a {unit}", decimal(last["kl"])],
-        ["active dimensions", each_factor(fitted, count_active)],
+        ["active dimensions", active],
         ["curvature", space_text(embedding)],
         ["prior scale σ0", each_factor(fitted, lambda one, _: f"{one.prior_scale:.4g}")],
         *facts,
@@ -1037,15 +1035,6 @@ _FIGURES = {
 }
 
 
-def rules_table(links: LinkFigures) -> Table:
-    """Tabulate the model and rules on the same hidden edges, against both kinds of other pairs."""
-    names = {name: label for name, label in _FIGURES.items() if name in links.splits[0]["test"]}
-    found = {"the models": None, **{rule: rule for rule in BASELINES}}
-    rows = [[label, *(links.text(name, rule) for name in names)] for label, rule in found.items()]
-    note = "Rules know the training edges of the models; there are as many singular vectors as dimensions."
-    return Table(["hidden edges found by", *names.values()], rows, note)
-
-
 def beside_comparison(graph: Graph, found: GraphComparison) -> tuple[Table, list[str]]:
     """Tabulate the rules on the splits of a comparison, and warn if no curvature is better than the best of them."""
     best = max(found.repeats[0].test, key=lambda c: float(np.mean([one.test[c].auc for one in found.repeats])))
@@ -1176,7 +1165,7 @@ def links_section(
             *text,
             *_describe_hidden_edges(graph, links),
         ]
-        tables = [rules_table(links), _split_table(links)]
+        tables = _link_tables(links)
     elif graph.is_forest:
         text.append(drawn_sentence(graph))
     note = "± is a 95 % interval over splits (Student's t)." if len(links.splits) > 1 else ""
@@ -1185,10 +1174,8 @@ def links_section(
     return Section("How well edges are found", text, (), tables, command=compare)
 
 
-def missing_section(missing: pd.DataFrame | None, directed: bool) -> Section:
-    """Tabulate the first of the likeliest missing edges, if they were asked for."""
-    if missing is None:
-        return Section("Likely missing edges")
+def missing_section(missing: pd.DataFrame, directed: bool) -> Section:
+    """Tabulate the first of the likeliest missing edges."""
     shown = missing.head(_LISTED)
     rows = [[a, b, f"{p:.3f}"] for a, b, p in shown.itertuples(index=False)]
     way = " from the source to the target" if directed else ""
@@ -1198,6 +1185,27 @@ def missing_section(missing: pd.DataFrame | None, directed: bool) -> Section:
     )
     note = f"The first {len(shown)}." if len(shown) < len(missing) else ""
     return Section("Likely missing edges", [text], (), [Table(list(missing.columns), rows, note)])
+
+
+def _link_tables(links: LinkFigures) -> list[Table]:
+    """Tabulate the models and rules on the same hidden edges, and then the models of every split."""
+    names = {name: label for name, label in _FIGURES.items() if name in links.splits[0]["test"]}
+    found = {"the models": None, **{rule: rule for rule in BASELINES}}
+    rules = [[label, *(links.text(name, rule) for name in names)] for label, rule in found.items()]
+    known = "Rules know the training edges of the models; there are as many singular vectors as dimensions."
+    rows = []
+    for row in links.splits:
+        cells = [f"{100 * row[part][name]:.1f}" for part in ("validation", "test") for name in ("auc", "ap")]
+        rows.append([f"{row['seed']}", *cells, f"{row['apart']:.0%}", f"{row['alone']:.0%}"])
+    figures = [f"{part} {name}, %" for part in ("validation", "test") for name in ("AUC", "AP")]
+    hidden = (
+        "Validation edges, 5 %, were hidden too and decided at most when a training ended; hidden edges above "
+        "are test edges."
+    )
+    return [
+        Table(["hidden edges found by", *names.values()], rules, known),
+        Table(["seed of the split", *figures, "ends apart", "an end alone"], rows, hidden),
+    ]
 
 
 def _describe_hidden_edges(graph: Graph, links: LinkFigures) -> list[str]:
@@ -1250,20 +1258,6 @@ def drawn_sentence(graph: Graph) -> str:
         f"The graph is {_tree(graph)} and is drawn as it is, no edge hidden: without one of its edges it falls apart, "
         "and nothing tells where the edge was."
     )
-
-
-def _split_table(links: LinkFigures) -> Table:
-    """Tabulate the figures of every split."""
-    rows = []
-    for row in links.splits:
-        cells = [f"{100 * row[part][name]:.1f}" for part in ("validation", "test") for name in ("auc", "ap")]
-        rows.append([f"{row['seed']}", *cells, f"{row['apart']:.0%}", f"{row['alone']:.0%}"])
-    figures = [f"{part} {name}, %" for part in ("validation", "test") for name in ("AUC", "AP")]
-    note = (
-        "Validation edges, 5 %, were hidden too and decided at most when a training ended; hidden edges above "
-        "are test edges."
-    )
-    return Table(["seed of the split", *figures, "ends apart", "an end alone"], rows, note)
 
 
 def graph_data_section(graph: Graph, config: GraphConfig) -> Section:

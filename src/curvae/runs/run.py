@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -122,12 +123,6 @@ class DataSource:
         values: dict[str, Any] = {name: stored[name] for name in vars(self) if name not in self.local}
         values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         return replace(self, **{name: value for name, value in values.items() if name not in self.files})
-
-    def check_resumed(self, folder: Path, stored: Mapping[str, Any]) -> None:
-        """Raise where a file is lacking that the run in the folder was started with, which `stored` describes."""
-        for name, advice in self.files.items():
-            if (file := stored.get(name)) is not None and getattr(self, name) is None:
-                raise CurvaeError(f'{folder} was started with {advice} with {name}="{file}"')
 
 
 @dataclass(frozen=True)
@@ -371,24 +366,16 @@ class CurvaturePlan(Plan, ABC):
         """Return what to say about a comparison, what to warn of, and the sections of the report."""
 
 
-@dataclass(frozen=True)
-class Orientation:
+class Orientation(NamedTuple):
     """How all maps of the same data are turned, whatever their seed.
 
     Arguments:
-        rows, scores: some points, and two numbers for each, which depend on the data alone; see `orient`.
-        root: the point at the centre; None for the Fréchet mean.
+        frames: from a map of the data to the frames from which its factors are drawn.
         sentence: how maps are turned, for a report.
     """
 
-    rows: NDArray[np.intp]
-    scores: NDArray[np.float64]
-    root: int | None
+    frames: Callable[[Embedding], tuple[Frame, ...]]
     sentence: str
-
-    def frames(self, embedding: Embedding) -> tuple[Frame, ...]:
-        """Return the frames from which the factors of a map of the data are drawn."""
-        return orient(embedding, self.rows, self.scores, self.root)
 
 
 def orientation_of(
@@ -410,7 +397,8 @@ def orientation_of(
         f"is rotated, and if necessary mirrored, so that the first principal component of {axes} grows to the right "
         "and the second upwards: maps of different seeds are oriented alike."
     )
-    return Orientation(chosen, principal_scores(x[chosen]), place, sentence)
+    frames = partial(orient, rows=chosen, scores=principal_scores(x[chosen]), root=place)
+    return Orientation(frames, sentence)
 
 
 def require_root(

@@ -187,40 +187,6 @@ def _moved(own: Graph, graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.intp
     return ends[order], order, graph.names[places < 0]
 
 
-def _read_nodes(
-    run: Path,
-    loaded: Loaded,
-    path: str,
-    missing: Missing | None,
-    reporter: Reporter,
-    nodes: str | None,
-    features_file: str | None,
-) -> Graph:
-    """Read a graph with other edges, whose nodes have the features that the model needs.
-
-    A model with features places any nodes that have them. One without knows its nodes by their places in the graph, so
-    the nodes must be the same. `nodes` is a table of nodes, and `features_file` has their features.
-    """
-    own: Graph = loaded.data
-    graph = _read_graph(
-        loaded,
-        path,
-        reporter,
-        nodes=nodes,
-        features_file=features_file,
-        **_feature_columns(run, loaded, features_file),
-        weighted=own.weights is not None,
-        isolated=nodes is not None,
-        missing=missing_as_run(missing, loaded.description),
-    )
-    if graph.feature_names != own.feature_names:
-        raise CurvaeError(
-            f"{Path(path).name} comes with {counted(len(graph.feature_names), 'feature')} a node, and the model of "
-            f"{run} was trained on {len(own.feature_names):,}; give the same"
-        )
-    return _same_nodes(run, path, own, graph) if own.features is None else graph
-
-
 # `curvae embed`.
 
 NEW_ROWS = 100_000  # that a map shows at most
@@ -243,7 +209,10 @@ def place_data(
     memory: str | None = None,
     cache: str | None = None,
 ) -> tuple[Iterable[pd.DataFrame], int]:
-    """Place rows, or nodes, on the map of a run.
+    """Place rows, or the nodes of a graph with other edges, on the map of a run.
+
+    A model with features of nodes places any that have them. One without knows its nodes by their places in the graph,
+    so the nodes must be the same. `nodes` is a table of nodes, and `features_file` has their features.
 
     Returns:
         Tables with the columns of `embedding.csv`, one below the other, and how many rows they have.
@@ -252,7 +221,25 @@ def place_data(
     if isinstance(loaded.fitted, Fitted):
         data = _read_rows(loaded, path, missing, reporter, False, memory, cache)
         return embedding_tables(loaded.fitted, data, frames, reporter), len(data)
-    graph, own = _read_nodes(run, loaded, path, missing, reporter, nodes, features_file), loaded.data
+    own: Graph = loaded.data
+    graph = _read_graph(
+        loaded,
+        path,
+        reporter,
+        nodes=nodes,
+        features_file=features_file,
+        **_feature_columns(run, loaded, features_file),
+        weighted=own.weights is not None,
+        isolated=nodes is not None,
+        missing=missing_as_run(missing, loaded.description),
+    )
+    if graph.feature_names != own.feature_names:
+        raise CurvaeError(
+            f"{Path(path).name} comes with {counted(len(graph.feature_names), 'feature')} a node, and the model of "
+            f"{run} was trained on {len(own.feature_names):,}; give the same"
+        )
+    if own.features is None:
+        graph = _same_nodes(run, path, own, graph)
     labels = None
     if own.labels is not None:
         places = pd.Index(own.names).get_indexer(pd.Index(graph.names))

@@ -135,7 +135,6 @@ def start_run(
             source, config, asked = _require_same_request(folder, before, source, configs, settings, asked)
             typed = before.get("asked", typed)
             settings = given(config)
-            source.check_resumed(folder, before["source"])
         config = configs(**settings)
         data: Any = None
         read = source
@@ -200,6 +199,9 @@ def _require_same_request(
             other.append(f"{started}, not {', '.join(map(str, value)) if isinstance(value, tuple | list) else value}")
     if other:
         raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
+    for name, advice in first.files.items():
+        if description["source"].get(name) is not None and getattr(first, name) is None:
+            raise CurvaeError(f'{folder} was started with {advice} with {name}="{description["source"][name]}"')
     return first, config, others
 
 
