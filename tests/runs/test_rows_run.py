@@ -795,6 +795,15 @@ def test_an_array_that_is_larger_than_the_memory_it_may_take(array_run):
 
 
 @pytest.mark.usefixtures("_place")
+def test_a_row_that_lies_on_disk_may_be_at_the_centre():
+    found = curvae("fit", "x.npy", *ON_DISK, "--root", "1150", "-o", "run")
+    assert found.code == 0, found.err
+    written = table("run/embedding.csv")
+    place = written.loc[written["id"] == "1150", ["map_1", "map_2"]]
+    np.testing.assert_allclose(place, np.zeros((1, 2)), atol=1e-9)
+
+
+@pytest.mark.usefixtures("_place")
 def test_data_that_fit_are_held_in_memory_as_ever():
     np.save("few.npy", X[:100])
     for bound in ((), ("--memory", "1GB")):
