@@ -12,25 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import connected_components, shortest_path
 from scipy.spatial.distance import squareform
 
 from ..data import Graph
 from ..data.files import count
 from ..data.graphs.graph_data import link_matrix
 from ..errors import CurvaeError
-from ..maps.distances import (
+from ..maps.faithfulness import largest_component
+from ..maps.statistics import (
+    LEVEL,
     ROUNDING,
+    Array,
     Index,
     Metric,
     Rows,
     check_distances,
     check_squares,
     gram_of_distances,
-    largest_component,
-    path_lengths,
 )
-from ..maps.statistics import LEVEL, Array
 from .nesting import (
     FEWEST,
     Delta,
@@ -118,6 +118,11 @@ def swap_ends(edges: Edges, nodes: int, random: np.random.Generator, sweeps: int
         swapped = np.flatnonzero(~(loops | shared))
         links[order[swapped]], links[order[half + swapped]] = new[0][swapped], new[1][swapped]
     return links[np.lexsort(links.T[::-1])]
+
+
+def path_lengths(adjacency: csr_array, place: Index) -> Array:
+    """Links on the shortest way between all of these nodes, of a symmetric matrix of links; weights do not count."""
+    return shortest_path(adjacency, directed=False, unweighted=True, indices=place)[:, place]
 
 
 def _delta(adjacency: csr_array, random: np.random.Generator) -> float:

@@ -16,8 +16,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.spatial.distance import squareform
 
 from ..errors import CurvaeError
-from ..maps.distances import Index, Rows, gram_of_distances
-from ..maps.statistics import LEVEL, Array
+from ..maps.statistics import LEVEL, Array, Index, Rows, gram_of_distances
 
 __all__ = [
     "FEWEST",

@@ -24,9 +24,8 @@ from ..data.graphs.graph_data import average_precision
 from ..data.text_tables import TextFile, read_text, scan
 from ..errors import CurvaeError
 from ..maps.charts import ball_chart
-from ..maps.distances import Index
 from ..maps.embedding import Embedding
-from ..maps.statistics import Array, rank_correlation
+from ..maps.statistics import Array, Index, rank_correlation
 
 __all__ = [
     "Embedded",
