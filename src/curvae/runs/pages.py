@@ -35,9 +35,8 @@ from ..hierarchy import (
     faithfulness,
 )
 from ..maps.charts import Projection
-from ..maps.embedding import Embedding
+from ..maps.embedding import AlignedMaps, Embedding
 from ..maps.faithfulness import FEWEST, label_accuracy
-from ..maps.orientation import AlignedMaps
 from ..maps.statistics import mean_interval
 from ..models import LIKELIHOODS, FermiDirac
 from ..models.graph_vae import exact
