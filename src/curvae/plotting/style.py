@@ -24,14 +24,15 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..errors import CurvaeError
-from .disc import INK, RIM
 
 __all__ = [
     "DARK_GREY",
     "DARK_PALETTE",
     "DARK_SEQUENTIAL",
     "GREY",
+    "INK",
     "PALETTE",
+    "RIM",
     "SEQUENTIAL",
     "Colouring",
     "Levels",
@@ -54,6 +55,8 @@ PALETTE = (
     *("#680835", "#235d5b", "#d57cb5", "#b3318d", "#e84e5f", "#283757", "#4242bf", "#8fe8b4", "#795fe2", "#305301"),
 )
 GREY = "#c4cad1"
+INK = "#1f2933"
+RIM = "#9aa5b1"
 # The same hues for a dark ground, lifted and spread so that no two come nearer than in the palette above.
 DARK_PALETTE = (
     *("#5e73ca", "#fe961e", "#0aa299", "#e36d48", "#b2e4fc", "#b2a6ff", "#dfde3b", "#9085fe", "#976106", "#5dcd87"),
@@ -64,9 +67,6 @@ DARK_GREY = "#5f6b78"
 SEQUENTIAL = LinearSegmentedColormap.from_list("curvae", mpl.colormaps["viridis"](np.linspace(0.0, 0.93, 256)))
 # On dark ground its first violets are too faint instead.
 DARK_SEQUENTIAL = LinearSegmentedColormap.from_list("curvae", mpl.colormaps["viridis"](np.linspace(0.25, 1.0, 256)))
-
-
-_LINE = 0.15  # inches that a line of a legend is high
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,11 @@ def levels(labels: ArrayLike | Tensor, count: int) -> Levels | NDArray[np.float6
     texts = [f"{level:g}" if isinstance(level, float) else str(level) for level in unique]
     frequency = np.bincount(codes[codes >= 0], minlength=len(texts))
     # Numbers inside text are sorted by value: "class 9" before "class 10".
-    words = [re.findall(r"([^0-9]*)([0-9]*)", text) for text in texts]
     rank = [
-        ([(word, int(digits or 0)) for word, digits in found], text) for found, text in zip(words, texts, strict=True)
+        ([(word, int(digits or 0)) for word, digits in re.findall(r"([^0-9]*)([0-9]*)", text)], text) for text in texts
     ]
     shown = sorted(range(len(texts)), key=lambda k: (-frequency[k], rank[k]))
-    if len(texts) > len(PALETTE):
-        shown = shown[: len(PALETTE) - 1]
+    shown = shown if len(texts) <= len(PALETTE) else shown[: len(PALETTE) - 1]
     return Levels(codes, texts, sorted(shown, key=rank.__getitem__))
 
 
@@ -181,7 +179,7 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = 
         alignment="left",
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
-        ncols=1 if _LINE * len(names) <= inches(ax) else 2,
+        ncols=1 if 0.15 * len(names) <= inches(ax) else 2,
         frameon=False,
         fontsize=7,
         labelcolor=INK,

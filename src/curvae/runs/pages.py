@@ -55,9 +55,8 @@ from ..plotting import (
     reconstructions,
     sample_grid,
 )
-from ..plotting.disc import RIM
 from ..plotting.maps import EDGES_DRAWN, edges_drawn
-from ..plotting.style import colouring
+from ..plotting.style import RIM, colouring
 from ..report import Picture, Section, Table
 from ..training.comparison import Comparison, Criterion, Paired
 from ..training.config import Config, GraphConfig

@@ -26,9 +26,9 @@ from torch import Tensor
 from ..data.files import count as counted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, Manifold, PoincareBall
-from ..maps.charts import Chart
+from ..maps.charts import Chart, Points, as_number, tensor
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
-from ..plotting.disc import Points, as_number, fit_window, half_width, on_page, tensor
+from ..plotting.maps import fit_window, half_width, on_page
 from ..plotting.style import (
     DARK_GREY,
     DARK_PALETTE,
