@@ -1,4 +1,4 @@
-"""Maps show points, hierarchies and hyperplanes where they are, and geodesics are right; the projection says what it loses."""
+"""Maps and geodesics are geometrically right and show what is given; the projection says what it loses."""
 
 from __future__ import annotations
 

@@ -271,11 +271,10 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
         ax.yaxis.label.set_color(colour)
         ax.tick_params(axis="y", labelcolor=colour)
     right.spines[:].set_visible(False)
-    curvatures = {name: records[name].dropna() for name in history[0] if name == "c" or name.startswith("c_")}
-    learned = [
-        f"learned {name}: {c.iloc[0]:.3g} → {c.iloc[-1]:.3g}" for name, c in curvatures.items() if c.nunique() > 1
-    ]
-    first.set_title(", ".join(learned), fontsize=8, color=INK)
+    each = {name: c[np.isfinite(c)] for name, c in records.filter(regex="^c(_|$)").astype(np.float64).items()}
+    learned = {name: c.iloc[[0, -1]] for name, c in each.items() if c.nunique() > 1}
+    texts = [f"learned {name}: {start:.3g} → {end:.3g}" for name, (start, end) in learned.items()]
+    first.set_title(", ".join(texts), fontsize=8, color=INK)
     return first, second
 
 
