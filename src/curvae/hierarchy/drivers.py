@@ -18,7 +18,6 @@ from ..models import VAE, Batch, Layout
 
 __all__ = ["Drivers", "Expected", "expected_rows", "explain"]
 
-_AT_ONCE = 4096  # rows that are decoded
 _UNIT_ROWS = 500  # of the map, from which the unit of a column is measured
 
 
@@ -228,7 +227,7 @@ def _drawn(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> 
 
 def _expected(fitted: TrainedVAE, points: Array, covariates: Array, features: Any = slice(None)) -> Array:
     """Expected values of features at points, in original units; all rows have the same covariates."""
-    parts = np.array_split(points, -(-len(points) // _AT_ONCE))
+    parts = np.array_split(points, -(-len(points) // 4096))
     return np.concatenate(
         [fitted.reconstruct(part, context=np.tile(covariates, (len(part), 1)))[:, features] for part in parts]
     )

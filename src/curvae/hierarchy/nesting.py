@@ -241,6 +241,7 @@ def _diameter(distance: PairDistances, size: int, most: int, random: np.random.G
 # Data are compared with them by scores of a hierarchy, which take distances or inner products of all pairs of a few
 # hundred points.
 
+_COUNT = 79  # surrogates of a kind: the smallest p-value is 1/80
 _CLEAR = 6  # as many surrogates that look more like a hierarchy than the data decide about their kind
 
 
@@ -351,7 +352,7 @@ def compare_to_surrogates(observed: float, kinds: Sequence[Callable[[], float]],
     found = 0.0
     for draw in kinds:
         below = drawn = 0
-        while drawn < 79 and below < _CLEAR:  # the smallest p-value is 1/80
+        while drawn < _COUNT and below < _CLEAR:
             below += bool((1 - margin) * draw() <= observed)
             drawn += 1
         found = max(found, below / drawn if below == _CLEAR else (below + 1) / (drawn + 1))
