@@ -87,7 +87,7 @@ def four_sums(distance: PairDistances, chosen: Index) -> Array:
 
 
 def exact_delta(distances: ArrayLike) -> float:
-    """δ of a distance matrix, exactly: the max–min product of Gromov products from every base point.
+    """Compute δ of a distance matrix, exactly: the max–min product of Gromov products from every base point.
 
     It takes about n⁴/4 steps: a second for 200 points.
 
@@ -148,7 +148,7 @@ def estimate_delta(
     exact_up_to: int = 150,
     swept: int = 1_000_000,
 ) -> Delta:
-    """Mean, upper quantile and largest δ of quadruples, from quadruples drawn independently of each other.
+    """Estimate mean, upper quantile and largest δ of quadruples, from quadruples drawn independently of each other.
 
     The interval of the mean is the normal one. That of the quantile lies between two order statistics. About the
     largest nothing two-sided can be said: rare quadruples may be far above it. With N quadruples drawn, a share of more
@@ -204,7 +204,7 @@ def estimate_delta(
 
 
 def _diameter(distance: PairDistances, size: int, most: int, random: np.random.Generator) -> float:
-    """The largest of all distances where there are no more than `most`.
+    """Return the largest of all distances where there are no more than `most`.
 
     Otherwise the largest met on walks from farthest point to farthest point, among `most` points.
     """
@@ -288,7 +288,7 @@ class Spectrum:
 
 
 def rotated(spectrum: Spectrum, random: np.random.Generator) -> Array:
-    """Gram matrices of the same spectrum whose axes are a random frame of the centred space."""
+    """Draw Gram matrices of the same spectrum whose axes are a random frame of the centred space."""
     frame = random.standard_normal(spectrum.axes.shape) * spectrum.real
     frame -= spectrum.real * (frame.sum(1, keepdims=True) / spectrum.real.sum(1, keepdims=True))
     # Axes beyond those of a set have no length, whatever the decomposition makes of them.
@@ -296,12 +296,12 @@ def rotated(spectrum: Spectrum, random: np.random.Generator) -> Array:
 
 
 def flipped(spectrum: Spectrum, random: np.random.Generator) -> Array:
-    """Gram matrices from the same scores, each with a random sign."""
+    """Draw Gram matrices from the same scores, each with a random sign."""
     return spectrum.grams(np.where(random.random(spectrum.axes.shape) < 0.5, spectrum.axes, -spectrum.axes))
 
 
 def permuted(spectrum: Spectrum, random: np.random.Generator) -> Array:
-    """Gram matrices from the same scores, those of every axis dealt to other points."""
+    """Draw Gram matrices from the same scores, those of every axis dealt to other points."""
     order = np.argsort(random.random(spectrum.axes.shape) + 1 - spectrum.real, axis=1)  # what fills up stays last
     return spectrum.grams(np.take_along_axis(spectrum.axes, order, 1))
 
@@ -334,7 +334,7 @@ SURROGATES: Sequence[Surrogate] = (rotated, flipped, permuted)
 
 
 def compare_to_surrogates(observed: float, kinds: Sequence[Callable[[], float]], margin: float = 0.0) -> float:
-    """p-value of a statistic that is small where there is a hierarchy: the largest over kinds of surrogates.
+    """Compute the p-value of a statistic, small where there is a hierarchy: the largest over kinds of surrogates.
 
     With b of N surrogates at or below the data it is (b + 1)/(N + 1). Surrogates are drawn only until so many lie there
     that the answer is clear (Besag and Clifford, 1991): the p-value is then b/N with the N drawn so far.
@@ -377,14 +377,14 @@ class Score:
 
 
 def some_quadruples(size: int, most: int, random: np.random.Generator) -> Index:
-    """All quadruples where there are no more than `most`, otherwise so many at random."""
+    """Choose all quadruples where there are no more than `most`, otherwise so many at random."""
     if math.comb(size, 4) <= most:
         return np.array(list(combinations(range(size), 4)), dtype=np.intp).reshape(-1, 4)
     return quadruples(size, most, random)
 
 
 def distances_of_gram(gram: Array) -> Array:
-    """Distances of points from their inner products; where no Euclidean space has them, 0."""
+    """Compute distances of points from their inner products; where no Euclidean space has them, 0."""
     square = np.diag(gram)
     return np.sqrt(np.maximum(square[:, None] + square - 2 * gram, 0.0))
 
@@ -445,7 +445,7 @@ def ultrametric_score(distances: Array, chosen: Index) -> float:
 
 
 def cophenetic_correlation(distances: Array) -> float:
-    """Correlation of the distances with those in the dendrogram of their average linkage; 1 for an ultrametric.
+    """Correlate the distances with those in the dendrogram of their average linkage; 1 for an ultrametric.
 
     Example:
         >>> round(cophenetic_correlation(np.array([[0.0, 1, 3], [1, 0, 3], [3, 3, 0]])), 12)
@@ -458,7 +458,7 @@ def cophenetic_correlation(distances: Array) -> float:
 
 
 def narrowest_gap(distances: Array) -> float:
-    """How dense groups are against the widest gap between two of them; small where groups lie apart.
+    """Measure how dense groups are against the widest gap between two of them; small where groups lie apart.
 
     Single linkage of the distances, none taken for less than those to the fourth neighbours of its two points, as the
     sparse edges of a cloud would otherwise count as gaps. Of merges between groups, which hold at least five points and
@@ -477,7 +477,7 @@ def narrowest_gap(distances: Array) -> float:
 
 
 def off_the_path(distances: Array) -> float:
-    """Share of points that are not on the longest path of the minimum spanning tree: 0 for points along a curve.
+    """Compute the share of points off the longest path of the minimum spanning tree: 0 for points along a curve.
 
     Example:
         >>> line = np.array([0.0, 1.0, 2.5, 3.0])
@@ -668,7 +668,7 @@ class _Points:
 
 
 def _width(gram: Array) -> float:
-    """Mean squared distance from the centre."""
+    """Compute the mean squared distance from the centre."""
     return float(np.trace(gram)) / len(gram) - float(gram.mean())
 
 

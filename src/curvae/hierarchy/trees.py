@@ -112,7 +112,7 @@ class NamedTree:
         return self._from_root(self.length)
 
     def _from_root(self, steps: NDArray[Any]) -> NDArray[Any]:
-        """Sums of a number of each edge over the way from the root."""
+        """Sum a number of each edge over the way from the root."""
         found = np.zeros_like(steps)
         for node in range(1, len(self)):
             found[node] = found[self.parent[node]] + steps[node]
@@ -352,33 +352,23 @@ def tree_of_embedding(points: Embedding, names: NDArray[np.str_], seed: int = 0,
     # A mean over pairs may lie a little deeper than one of its points.
     length = np.where(parent < 0, 0.0, np.maximum(below - below[parent], 0.0))
     labels = np.concatenate([names[chosen], np.full(size - 1, "")])
-    if len(rest := np.setdiff1d(np.arange(len(points)), chosen)):
-        parent, length, labels = _hang(points, names, rest, chosen, parent, length, labels)
-    return NamedTree.ordered(labels, parent, length)
-
-
-def _hang(
-    points: Embedding,
-    names: NDArray[np.str_],
-    rest: Index,
-    chosen: Index,
-    parent: Index,
-    length: Array,
-    labels: NDArray[np.str_],
-) -> tuple[Index, Array, NDArray[np.str_]]:
-    """Hang the rest beside the nearest of the chosen, whose leaf makes room for a joint above both."""
+    rest = np.setdiff1d(np.arange(len(points)), chosen)
+    if not len(rest):
+        return NamedTree.ordered(labels, parent, length)
+    # The rest hang beside the nearest of the chosen, whose leaf makes room for a joint above both.
     found = []
-    for part in np.array_split(rest, -(-len(rest) * len(chosen) // _BLOCK)):
-        table = points.pairs(np.repeat(part, len(chosen)), np.tile(chosen, len(part))).reshape(len(part), -1)
+    for part in np.array_split(rest, -(-len(rest) * size // _BLOCK)):
+        table = points.pairs(np.repeat(part, size), np.tile(chosen, len(part))).reshape(len(part), size)
         found.append((table.argmin(1), table.min(1)))
     nearest, gap = map(np.concatenate, zip(*found, strict=True))
     hosts, code = np.unique(nearest, return_inverse=True)
     joints = len(parent) + np.arange(len(hosts))
     # The joint takes the place of the leaf, which hangs from it at no distance.
-    moved = np.concatenate([parent, parent[hosts], joints[code]])
-    lengths = np.concatenate([length, length[hosts], gap])
-    moved[hosts], lengths[hosts] = joints, 0.0
-    return moved, lengths, np.concatenate([labels, np.full(len(hosts), ""), names[rest]])
+    parent = np.concatenate([parent, parent[hosts], joints[code]])
+    length = np.concatenate([length, length[hosts], gap])
+    parent[hosts] = joints
+    length[hosts] = 0.0
+    return NamedTree.ordered(np.concatenate([labels, np.full(len(hosts), ""), names[rest]]), parent, length)
 
 
 # How well an embedding recovers a tree that is known.

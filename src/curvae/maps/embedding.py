@@ -85,7 +85,7 @@ class PlacedFactor(NamedTuple):
 
 
 def by_factor(points: Array, factors: Sequence[PlacedFactor]) -> list[Array]:
-    """Points (…, width) cut into the coordinates of each factor."""
+    """Cut points (…, width) into the coordinates of each factor."""
     return np.split(points, np.cumsum([factor.chart.width for factor in factors])[:-1], -1)
 
 
@@ -179,7 +179,7 @@ class Embedding:
         return torch.from_numpy(self.space)
 
     def _measured(self, name: str) -> list[Tensor]:
-        """What a method of the spaces gives for the points in every factor."""
+        """Return what a method of the spaces gives for the points in every factor."""
         return [getattr(part.chart.space, name)(part.points) for part in self.parts]
 
     @property
@@ -201,7 +201,7 @@ class Embedding:
         return _joined(self._measured("dist0"), self.placed)
 
     def distances_of(self, pairs: NDArray[np.int64]) -> Array:
-        """Distances of listed pairs of rows, (·, 2)."""
+        """Compute distances of listed pairs of rows, (·, 2)."""
         blocks = torch.from_numpy(np.ascontiguousarray(pairs.T)).split(1 << 20, 1)
         found = [torch.cat([part.chart.pair_distances(part.points, block) for block in blocks]) for part in self.parts]
         return _joined(found, self.placed)
@@ -218,7 +218,7 @@ class Embedding:
         return near + (own[pairs] if own.ndim == 1 else own[pairs, [0, 1]]).sum(1)
 
     def pairs(self, first: NDArray[np.intp], second: NDArray[np.intp]) -> Array:
-        """Distances of the first to the second, one by one."""
+        """Compute distances of the first to the second, one by one."""
         return self.distances_of(np.stack([first, second], 1))
 
     def require_finite(self, names: Any = None, thing: str = "row") -> Embedding:
@@ -233,13 +233,13 @@ class Embedding:
         return Embedding(self.space[index], self.sigma[index], self.factors, *own)
 
     def distances(self, other: Embedding | None = None) -> Array:
-        """Geodesic distances, (rows, rows of the other)."""
+        """Compute geodesic distances, (rows, rows of the other)."""
         pairs = zip(self.parts, (self if other is None else other).parts, strict=True)
         return _joined([part.chart.distance_table(part.points, to.points) for part, to in pairs], self.placed)
 
 
 def _joined(distances: Sequence[Tensor], factors: Sequence[PlacedFactor]) -> Array:
-    """Distances from those along the factors."""
+    """Compute distances from those along the factors."""
     if len(distances) == 1:
         return distances[0].numpy()
     squares = [(d / factor.unit).square() for d, factor in zip(distances, factors, strict=True)]
@@ -252,7 +252,7 @@ def placed_factors(space: Space, units: bool = True) -> tuple[PlacedFactor, ...]
 
 
 def placed(space: Space, posteriors: Sequence[HyperbolicNormal | ProductNormal], units: bool = True) -> Embedding:
-    """Centres and standard deviations of posteriors, batch after batch.
+    """Collect centres and standard deviations of posteriors, batch after batch.
 
     Arguments:
         space: on which they are.

@@ -144,7 +144,7 @@ Ranks = NDArray[np.int32]
 
 
 def neighbour_ranks(distances: Array, own: Index | None = None) -> Ranks:
-    """Rank of every candidate among those of its row, 1 for the nearest; equal distances by the order of columns.
+    """Rank every candidate among those of its row, 1 for the nearest; equal distances by the order of columns.
 
     Arguments:
         distances: of some rows to the candidates, (rows, candidates).
@@ -423,7 +423,7 @@ def faithfulness(
     seed: int = 0,
     rows: int = 5000,
 ) -> Faithfulness:
-    """How much of the neighbours and distances in data a map keeps, compared with PCA of the same dimension.
+    """Measure how much of the neighbours and distances in data a map keeps, compared with PCA of the same dimension.
 
     Qlocal and Qglobal are means of Q_NX(K), the share of the K nearest neighbours in the data that are among the K
     nearest on the map, for K up to and beyond the K at which it is highest above that of a random map. Neighbours in
@@ -470,7 +470,7 @@ def faithfulness(
 
 
 def figures_of_maps(x: Any, maps: Sequence[Any], labels: Any = None, held_out: Any = None) -> tuple[Figures, ...]:
-    """Exact figures of several maps of the same rows, whose neighbours in the data are found only once.
+    """Compute exact figures of several maps of the same rows, whose neighbours in the data are found only once.
 
     Arguments:
         x, labels: as of `faithfulness`.
@@ -488,7 +488,7 @@ def figures_of_maps(x: Any, maps: Sequence[Any], labels: Any = None, held_out: A
 
 
 def _checked(data: Rows, shown: Places, labels: Any, held_out: Any) -> tuple[NDArray[np.bool_], Index | None]:
-    """A mask of the held-out rows, and the labels; raises for what cannot be judged."""
+    """Return a mask of the held-out rows, and the labels; raise for what cannot be judged."""
     size = len(data)
     if len(shown) != size:
         raise CurvaeError(f"the data have {size:,} rows and the map {len(shown):,}; give a place for every row")
@@ -501,7 +501,7 @@ def _checked(data: Rows, shown: Places, labels: Any, held_out: Any) -> tuple[NDA
 
 
 def _codes(labels: NDArray[np.str_], size: int) -> Index | None:
-    """Labels as numbers, −1 where there is none; None if there are not two different ones."""
+    """Return labels as numbers, −1 where there is none; None if there are not two different ones."""
     if labels.shape != (size,):
         raise CurvaeError(
             f"labels have shape {labels.shape}; give one for each of {size:,} rows, '' where there is none"
@@ -554,7 +554,7 @@ def _judge(
 
 
 def _measured(data: Rows, chosen: Index) -> tuple[Array, Array, csr_array]:
-    """Some rows, centred, with the table of their distances and the graph of their neighbours."""
+    """Return some rows, centred, with the table of their distances and the graph of their neighbours."""
     size = len(chosen)
     memory.require(
         8.0 * (2 * size * size + 3 * size * int(data.x.shape[1]) + 8 * _BLOCK), f"judging a map of {size:,} rows"
@@ -681,7 +681,7 @@ def _recognise(distances: Array, truth: Index, labels: Index, same: NDArray[np.b
 def label_accuracy(
     places: Any, labels: Any, *, distance: MapDistance = "euclidean", seed: int = 0, rows: int = 2000
 ) -> float | None:
-    """5-NN accuracy of labels on a map, in five folds, of at most so many `rows` at random.
+    """Compute the 5-NN accuracy of labels on a map, in five folds, of at most so many `rows` at random.
 
     None for fewer than 10 rows, or where there are not two different labels. Other arguments are those of
     `faithfulness`.
@@ -765,7 +765,7 @@ class GraphFaithfulness:
 def graph_faithfulness(
     graph: Graph, places: Any, *, distance: MapDistance = "euclidean", seed: int = 0, nodes: int = 2000
 ) -> GraphFaithfulness | None:
-    """How much a map keeps of the steps between nodes, compared with a spectral embedding of the same dimension.
+    """Measure what a map keeps of the steps between nodes, compared with a spectral embedding of the same dimension.
 
     Qlocal and Qglobal are those of `faithfulness`, with steps along edges as distances in the data. Many nodes are
     equally many steps away; these may come in any order on the map. Nodes outside of the largest component, to which no
@@ -827,7 +827,7 @@ def largest_component(graph: Graph) -> Index:
 
 
 def _spectral(links: csr_array, dim: int) -> Array | None:
-    """Laplacian eigenmaps of a connected graph, (nodes, dim): vectors of the random walk, less the constant one.
+    """Compute Laplacian eigenmaps of a connected graph, (nodes, dim): vectors of the random walk but the constant one.
     None if they are not found, and the graph is too large to solve equations.
 
     References:

@@ -100,7 +100,7 @@ def _largest(x: Array, count: int) -> Array:
 
 
 def rank_correlation(truth: Array, latent: Array) -> float:
-    """Spearman's correlation: NaN where the truth is the same everywhere, 0 where only the latent figures are.
+    """Compute Spearman's correlation: NaN where the truth is the same everywhere, 0 where only the latent figures are.
 
     Example:
         >>> round(rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 8.0, 9.0])), 12)
@@ -114,7 +114,7 @@ def rank_correlation(truth: Array, latent: Array) -> float:
 
 
 def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
-    """Mean, and half-width of its 95 % interval over repeats."""
+    """Compute the mean, and half-width of its 95 % interval over repeats."""
     half = stdtrit(len(figures) - 1, 1 - LEVEL / 2) * np.std(figures, ddof=1) / math.sqrt(len(figures))
     return float(np.mean(figures)), float(half)
 
@@ -256,7 +256,7 @@ class Rows:
         return rows / np.where(length > 0, length, 1.0)[:, None], length
 
     def gram(self, scaled: Array) -> Array:
-        """Inner products of centred points at the distances of these rows, which `scaled` gives."""
+        """Compute inner products of centred points at the distances of these rows, which `scaled` gives."""
         rows, _ = self._directed(scaled)
         if self.metric == "manhattan":
             return gram_of_distances(cdist(rows, rows, "cityblock"))
@@ -311,14 +311,14 @@ def check_distances(matrix: Any, name: str = "the matrix") -> Array:
 
 
 def gram_of_distances(distances: Array) -> Array:
-    """Inner products of the centred points that have these distances."""
+    """Compute inner products of the centred points that have these distances."""
     square = distances**2
     square = square - square.mean(0)
     return -0.5 * (square - square.mean(1, keepdims=True))
 
 
 def euclidean(a: Array, b: Array) -> Array:
-    """Distances of rows to rows, (rows of a, rows of b). Of many columns from inner products, so centre them before.
+    """Compute distances of rows to rows, (rows of a, rows of b). Centre many columns before: inner products give these.
 
     Example:
         >>> euclidean(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 0.0]]))

@@ -83,7 +83,7 @@ def inside(ball: Page, x: Points, shape: tuple[int | None, ...] = (None, 2)) -> 
 
 
 def on_page(ball: Page) -> Chart:
-    """The chart on whose page to draw, at the present value of a curvature that may be learned."""
+    """Return the chart on whose page to draw, at the present value of a curvature that may be learned."""
     if isinstance(ball, Chart):
         return ball
     if ball.dim != 2:
@@ -92,12 +92,12 @@ def on_page(ball: Page) -> Chart:
 
 
 def fit_window(*points: Points) -> float:
-    """The `reach` of a window around the origin that holds all the points, with a small margin."""
+    """Return the `reach` of a window around the origin that holds all the points, with a small margin."""
     return 1.05 * max((float(_points(x).abs().max()) for x in points), default=0.0) or _FLAT_REACH
 
 
 def half_width(ball: Page, reach: float | None = None) -> float:
-    """Half the width of the picture: to the rim, or to `reach` where there is none, as at c = 0.
+    """Return half the width of the picture: to the rim, or to `reach` where there is none, as at c = 0.
 
     A disc much larger than the points would show them as one dot, so `reach` also cuts the window of small curvatures.
     """
@@ -108,8 +108,8 @@ def half_width(ball: Page, reach: float | None = None) -> float:
 
 
 def rim(ball: Page, reach: float | None = None, **style: Any) -> Circle | None:
-    """The rim as a patch, or None where all of it lies outside the window: to fill or to clip to a disc of very many
-    pixels takes matplotlib minutes."""
+    """Return the rim as a patch, or None where all of it lies outside the window: to fill or to clip to a disc of very
+    many pixels takes matplotlib minutes."""
     outline, edge = on_page(ball).outline, 1.03 * half_width(ball, reach)
     return Circle((0, 0), outline, **style) if math.sqrt(2) * edge > outline else None
 
@@ -175,7 +175,7 @@ def gyroplane(ax: Axes, ball: PoincareBall, p: Points, a: Points, **style: Any) 
 
 
 def project(ball: PoincareBall, z: Tensor, p: Tensor, a: Tensor) -> Tensor:
-    """The point of the hyperplane through p normal to a that is nearest to z."""
+    """Return the point of the hyperplane through p normal to a that is nearest to z."""
     c = ball.c
     S, P = (ball.to_lorentz(x.double()) for x in (z, p))
     normal, offset = h.plane(P, h.direction(a.double())[0], c)
@@ -186,7 +186,7 @@ def project(ball: PoincareBall, z: Tensor, p: Tensor, a: Tensor) -> Tensor:
 def grid(
     ball: PoincareBall, size: int = 400, reach: float | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], Tensor, Tensor]:
-    """A square lattice over the disc: its two axes, its points (size, size, 2), and which of them lie inside."""
+    """Make a square lattice over the disc: its two axes, its points (size, size, 2), and which of them lie inside."""
     width = half_width(ball, reach)
     axis = torch.linspace(-width, width, size, dtype=torch.float64)
     z = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), -1)
@@ -208,7 +208,7 @@ def density(ax: Axes, distribution: HyperbolicNormal, size: int = 400, **style: 
 
 
 def regular_tree(degree: int = 3, depth: int = 5, length: float | None = None) -> tuple[Tensor, list[tuple[int, int]]]:
-    """A regular tree embedded in the disc of curvature −1 with edges of equal length and equal angles.
+    """Embed a regular tree in the disc of curvature −1 with edges of equal length and equal angles.
 
     Arguments:
         degree: neighbours of every inner node.

@@ -104,7 +104,7 @@ class Levels:
 
 
 def levels(labels: ArrayLike | Tensor, count: int) -> Levels | NDArray[np.float64]:
-    """Labels of `count` points as categories, or as numbers of a scale, NaN where there is none.
+    """Read labels of `count` points as categories, or as numbers of a scale, NaN where there is none.
 
     Labels are categories when they are text, booleans, or whole numbers with at most 20 different values. With more
     than 20 categories the most frequent have colours.
@@ -132,7 +132,7 @@ def levels(labels: ArrayLike | Tensor, count: int) -> Levels | NDArray[np.float6
 
 
 def colouring(labels: ArrayLike | Tensor | None, count: int) -> Colouring:
-    """Colours for `count` points from their labels.
+    """Choose colours for `count` points from their labels.
 
     Categories (see `levels`) have colours of the palette, the rarest of many share the grey of "other"; numbers get a
     sequential scale. Points without a label (None, NaN) are grey.
@@ -154,23 +154,23 @@ def colouring(labels: ArrayLike | Tensor | None, count: int) -> Colouring:
 
 
 def sequential(low: float, high: float) -> ScalarMappable:
-    """A sequential scale of colours between two numbers."""
+    """Return a sequential scale of colours between two numbers."""
     return ScalarMappable(Normalize(low, high), SEQUENTIAL)
 
 
 def shaded(numbers: NDArray[np.float64], scale: ScalarMappable) -> NDArray[np.float64]:
-    """Colours of numbers, (N, 4): those of the scale, grey for what is not finite."""
+    """Return colours of numbers, (N, 4): those of the scale, grey for what is not finite."""
     return np.where(np.isfinite(numbers)[:, None], scale.to_rgba(numbers), to_rgba_array(GREY))
 
 
 def plain(text: str, length: int = 18) -> str:
-    """Somebody else's text made fit for a picture: not too long, and never read as mathematics."""
+    """Make somebody else's text fit for a picture: not too long, and never read as mathematics."""
     text = text if len(text) <= length else text[: length - 1] + "…"
     return text.replace("$", r"\$")
 
 
 def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = "") -> None:
-    """A legend to the right of the axes; in two columns when it is longer than they are high."""
+    """Draw a legend to the right of the axes; in two columns when it is longer than they are high."""
     drawn = ax.legend(
         handles,
         names,
@@ -191,7 +191,7 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = 
 
 
 def colour_bar(ax: Axes, scale: ScalarMappable, label: str = "") -> Colorbar:
-    """A slim colour bar to the right of the axes."""
+    """Draw a slim colour bar to the right of the axes."""
     bar = ax.figure.colorbar(scale, ax=ax, shrink=0.7, aspect=28, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7, color=RIM, labelcolor=INK, length=2)
@@ -200,7 +200,7 @@ def colour_bar(ax: Axes, scale: ScalarMappable, label: str = "") -> Colorbar:
 
 
 def quiet(ax: Axes, xlabel: str = "", ylabel: str = "", title: str | None = None) -> Axes:
-    """Axes of a chart with little ink: two thin spines, small text."""
+    """Draw axes of a chart with little ink: two thin spines, small text."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(RIM)
     ax.tick_params(labelsize=7, color=RIM, labelcolor=INK, length=2)
@@ -212,7 +212,7 @@ def quiet(ax: Axes, xlabel: str = "", ylabel: str = "", title: str | None = None
 
 
 def inches(ax: Axes) -> float:
-    """The smaller side of the axes, from which sizes of text and dots follow."""
+    """Return the smaller side of the axes, from which sizes of text and dots follow."""
     return float(min(ax.get_window_extent().size)) / ax.figure.dpi
 
 
@@ -221,7 +221,7 @@ def figure_bytes(
     format: Literal["png", "svg", "pdf"] = "png",  # noqa: A002 - matplotlib's word
     dpi: int = 144,
 ) -> bytes:
-    """The figure as the bytes of a small file, the same for the same figure, and closed.
+    """Return the figure as the bytes of a small file, the same for the same figure, and closed.
 
     Example:
         >>> figure_bytes(Figure(figsize=(1, 1)))[1:4]

@@ -221,19 +221,19 @@ _TEMPLATES = Environment(loader=FunctionLoader(text), autoescape=True, trim_bloc
 
 @cache
 def script() -> str:
-    """The program that brings the maps of a page to life: all parts in one scope of their own."""
+    """Return the program that brings the maps of a page to life: all parts in one scope of their own."""
     parts = ("geometry", "store", "shaders", "drawing", "map", "panel", "start")
     return "\n".join(['(() => {\n"use strict";\n', *(text(f"{part}.js") for part in parts), "})();\n"])
 
 
 @cache
 def style(name: str = "map") -> str:
-    """The style of a map inside any page, or with "page" of the page around one map."""
+    """Return the style of a map inside any page, or with "page" of the page around one map."""
     return text(f"{name}.css")
 
 
 def policy(text: str) -> str:
-    """What a content-security policy calls an inline script or style with that text, so that it allows no other.
+    """Return what a content-security policy calls an inline script or style with that text, to allow no other.
 
     Example:
         >>> policy("alert(1)")
@@ -454,7 +454,7 @@ class View:
         return self._packed[2]
 
     def fragment(self, still: str = "", mode: Literal["page", "report"] = "report") -> str:
-        """The map as HTML for a page that has `script()` at its end and `style()` in its head.
+        """Return the map as HTML for a page that has `script()` at its end and `style()` in its head.
 
         `still` is the HTML of the picture that stands in its place without scripts, an `img` of the class "still".
         """
@@ -488,7 +488,7 @@ class View:
         most: int | None = None,
         hubs: int = 0,
     ) -> bytes:
-        """A still picture as the bytes of a file. Images, where there are some, stand at their places beside the map.
+        """Draw a still picture as bytes of a file. Images, where there are some, stand at their places beside the map.
 
         Arguments:
             format: of the file.
@@ -524,7 +524,7 @@ class View:
 
 
 def page(points: Points, manifold: Manifold | None = None, **more: Any) -> str:
-    """An interactive map as one HTML file that asks for nothing.
+    """Return an interactive map as one HTML file that asks for nothing.
 
     Arguments:
         points: coordinates of N points in the manifold, shape (N, 2).
