@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -30,6 +30,7 @@ from .options import (
     SetOption,
     SettingOption,
     completed_command,
+    error_text,
     in_flags,
     option,
     option_words,
@@ -282,7 +283,7 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
         def call(quiet: bool, as_json: bool, **values: Any) -> None:
             context = click.get_current_context()
             commands = (context.command, *context.parent.command.commands.values())  # type: ignore[union-attr]
-            words = partial(in_flags, options=ChainMap(*map(options_of, commands)))
+            options = ChainMap(*map(options_of, commands))
             if settings:
                 given = {one.name: values.pop(one.name) for one in settings}
                 given |= given.pop("advanced")
@@ -296,14 +297,15 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
                     values["device"] = LazyModule("curvae.training.config").choose_device(values["device"])
                 if "reporter" in function.__annotations__:
                     reporter = LazyModule("curvae.cli.messages").console_reporter
+                    words = partial(in_flags, options=options)
                     with reporter(quiet or as_json, words, _resuming.append) as values["reporter"]:
                         answer = function(**values)
                 else:
                     answer = function(**values)
             except FixableError as error:
-                raise _Corrected(error, context.command, words) from error
+                raise _Corrected(error, options_of(context.command), error_text(error, options)) from error
             except CurvaeError as error:
-                raise click.ClickException(words(str(error))) from error
+                raise click.ClickException(error_text(error, options)) from error
             if as_json or not quiet:
                 answer.show(as_json)
 
@@ -389,8 +391,7 @@ class _Corrected(click.ClickException):
 
     command = ""
 
-    def __init__(self, error: FixableError, command: click.Command, words: Callable[[str], str]) -> None:
-        options = options_of(command)
+    def __init__(self, error: FixableError, options: Mapping[str, click.Option], text: str) -> None:
         accepted = [
             [
                 option_words(options[name], value or True)
@@ -400,7 +401,7 @@ class _Corrected(click.ClickException):
             for fix in error.fixes
         ]
         if not all(accepted):
-            super().__init__(words(str(error)))
+            super().__init__(text)
             return
         others = " or ".join(" ".join(one) for _, *rest in accepted for one in rest)
         super().__init__(f"{error.found}; run this{f', or with {others}' if others else ''}:")

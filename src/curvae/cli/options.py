@@ -29,6 +29,7 @@ __all__ = [
     "SettingOption",
     "command_line",
     "completed_command",
+    "error_text",
     "files",
     "in_flags",
     "option",
@@ -99,7 +100,7 @@ class SettingOption(click.Option):
                 value = tuple(int(width) for width in value.split(","))
             self._setting.require(value)
         except CurvaeError as error:
-            raise click.UsageError(in_flags(str(error), {self._setting.name: parameter}), context) from error
+            raise click.UsageError(error_text(error, {self._setting.name: parameter}), context) from error
         except ValueError as error:
             raise click.BadParameter(
                 f"{value!r} is no list of widths such as 200 or 400,200", context, parameter
@@ -280,6 +281,18 @@ def in_flags(message: str, options: Mapping[str, click.Option]) -> str:
             return found[0].strip("`")
 
     return _PARAMETER.sub(typed, _mark(message, options))
+
+
+def error_text(error: CurvaeError, options: Mapping[str, click.Option]) -> str:
+    """Return the message of an error by `in_flags`, with the option that it is about behind it if it names none.
+
+    Example:
+        >>> print(error_text(CurvaeError("there are gaps", parameter="missing"), {"missing": option("--missing")}))
+        there are gaps (--missing)
+    """
+    text = in_flags(str(error), options)
+    unnamed = text == str(error) and error.parameter in options
+    return f"{text} {in_flags(f'(`{error.parameter}`)', options)}" if unnamed else text
 
 
 # Messages in which parameters are not yet in backquotes.

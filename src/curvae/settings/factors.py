@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import CurvaeError
 
@@ -97,28 +97,32 @@ class FactorSettings:
 
 
 def parse_space(text: str) -> tuple[FactorSettings, ...]:
-    """The factors that a text names.
+    """Return the factors that a text names.
 
     Example:
         >>> [factor.text for factor in parse_space("h2:0.5, e3")]
         ['h2:0.5', 'e3']
     """
     if not isinstance(text, str):
-        raise CurvaeError(f"`space` must be a text; {_grammar()}; got {text!r}")
+        raise _refusal(text, f"must be a text; {_grammar()}; got {text!r}")
     return tuple(_factor(part.strip(), text) for part in text.split(","))
+
+
+def _refusal(space: Any, reason: str) -> CurvaeError:
+    return CurvaeError(f"`space` {reason}", parameter="space", value=space)
 
 
 def _factor(text: str, space: str) -> FactorSettings:
     found = _FACTOR.fullmatch(text)
     if found is None or int(found[2]) < 1:
-        raise CurvaeError(f"`space` must be a product of factors: {_grammar()}; got {space!r}")
+        raise _refusal(space, f"must be a product of factors: {_grammar()}; got {space!r}")
     kind, dim, given = found[1], int(found[2]), found[3]
     if kind not in LETTERS:
-        raise CurvaeError(f"`space` {space!r} has a factor of the unknown kind {kind}; {_grammar()}")
+        raise _refusal(space, f"{space!r} has a factor of the unknown kind {kind}; {_grammar()}")
     meaning, default = LETTERS[kind]
     if default is None:
         if given is not None:
-            raise CurvaeError(f"`space` {space!r}: a {meaning} factor has no curvature; write {kind}{dim}")
+            raise _refusal(space, f"{space!r}: a {meaning} factor has no curvature; write {kind}{dim}")
         return FactorSettings(dim, 0.0, kind=kind)
     if given == "learn":
         return FactorSettings(dim, default, True, kind)
@@ -127,8 +131,9 @@ def _factor(text: str, space: str) -> FactorSettings:
     except ValueError:
         curvature = math.nan
     if not (curvature >= 0 and math.isfinite(curvature)):
-        raise CurvaeError(
-            f"`space` {space!r}: what follows {kind}{dim}: must be c ≥ 0, the factor having curvature −c, or learn; "
-            f"got {given!r}"
+        raise _refusal(
+            space,
+            f"{space!r}: what follows {kind}{dim}: must be c ≥ 0, the factor having curvature −c, or learn; got "
+            f"{given!r}",
         )
     return FactorSettings(dim, curvature, kind=kind)
