@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from copyreg import __newobj__
+from copyreg import __newobj__  # type: ignore[attr-defined] # documented for pickle, unknown to type checkers
 from importlib import import_module
 from typing import Any
 

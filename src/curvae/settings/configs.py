@@ -215,7 +215,7 @@ class Settings:
         return 1.0
 
     def given(self) -> dict[str, Any]:
-        """Return the settings that differ from their defaults; of a product, `space` says it all of the latent space."""
+        """Return the settings that differ from their defaults; of a product, `space` says it all of the space."""
         default, implied = vars(type(self)()), () if self.space is None else ("dim", "curvature", "learn_curvature")
         found = {n: value for n, value in vars(self).items() if value != default[n] and n not in implied}
         if found.get("learn_curvature") and "curvature" not in found:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -221,7 +220,9 @@ def again(kind: type[Any], name: str, default: Any, **more: Any) -> Any:
     return dataclasses.field(default=default, metadata={"setting": changed})
 
 
-@cache
+_described: dict[type[Any], dict[str, Setting]] = {}
+
+
 def described(kind: type[Any]) -> dict[str, Setting]:
     """Return the settings of a class of them by name, in order.
 
@@ -230,6 +231,8 @@ def described(kind: type[Any]) -> dict[str, Setting]:
         >>> described(RowSettings)["dim"].text
         'Dimension of the latent space (2).'
     """
+    if kind in _described:
+        return _described[kind]
     hints = get_type_hints(kind)
     found: dict[str, Setting] = {}
     for field in dataclasses.fields(kind):
@@ -241,6 +244,7 @@ def described(kind: type[Any]) -> dict[str, Setting]:
         found[field.name] = dataclasses.replace(
             known, name=field.name, type=own, optional=NoneType in options, choices=choices
         )
+    _described[kind] = found
     return found
 
 
