@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import math
 import os
 import re
 import signal
@@ -13,7 +14,8 @@ import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -22,6 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
+from click.core import augment_usage_errors
 
 from ..errors import CurvaeError, FixableError
 from .options import (
@@ -29,6 +32,7 @@ from .options import (
     SHARED,
     SetOption,
     SettingOption,
+    command_line,
     completed_command,
     error_text,
     in_flags,
@@ -37,10 +41,11 @@ from .options import (
     options_of,
     printed,
     shell_command,
+    typed_options,
 )
 
 if TYPE_CHECKING:
-    from ..runs import Step
+    from ..runs import Reporter, Step
 
 __all__ = [
     "BROKEN_PIPE",
@@ -49,6 +54,7 @@ __all__ = [
     "Signals",
     "SteadyStream",
     "command",
+    "console_reporter",
     "one_line",
     "program",
     "run_program",
@@ -188,6 +194,7 @@ _QUOTED = re.compile("'([^']*)'")  # what was typed, in messages of click
 _COMPLETE = "_CURVAE_COMPLETE"  # by which a shell asks for words to choose from
 _SHELLS = ("bash", "zsh", "fish")
 _resuming: list[str] = []  # the command that continues the run, once there is something to continue
+_START = 0.5  # seconds whose reports are the start of a task: first epochs of a stack, or what a run is resumed from
 _NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
 
 
@@ -212,6 +219,58 @@ class LazyModule:
                 if enabled:
                     gc.enable()
         return getattr(sys.modules[self._name], name)
+
+
+@contextmanager
+def console_reporter(quiet: bool, words: Callable[[str], str], resumable: Callable[[str], None]) -> Iterator[Reporter]:
+    """Report on a run on the error stream, unless `quiet`; progress bars end with the context.
+
+    Arguments:
+        quiet: whether to print nothing.
+        words: replaces the parameters that a message names by options.
+        resumable: called with the command that resumes the run, once it can be resumed.
+    """
+    silent = LazyModule("curvae.runs").Reporter(
+        command=shell_command,
+        started=command_line(),
+        resumable=lambda options: resumable(completed_command(typed_options(options, "fit"))),
+    )
+    if quiet:
+        yield silent
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
+    ends = TextColumn("{task.fields[left]}", style="progress.remaining"), TextColumn("{task.fields[text]}")
+    bars = Progress(*columns, TimeElapsedColumn(), *ends, console=console)
+    tasks: dict[str, TaskID] = {}
+    starts: dict[str, tuple[float, float]] = {}  # when a task was first reported, and what had been done then
+
+    def progress(name: str, done: float, total: float, text: str) -> None:
+        if not tasks:
+            bars.start()
+        if name not in tasks:
+            tasks[name] = bars.add_task(name, total=total, text="", left="")
+        now = bars.get_time()
+        start, before = starts.get(name, (now, done))
+        if now - start < _START:
+            starts[name] = start, done
+        # Rich knows no speed where a step takes over 30 s, and one far too high after the first epoch of a stack.
+        seconds = (total - done) * (now - start) / (done - before) if done > before else None
+        left = "-:--:--" if seconds is None else str(timedelta(seconds=math.ceil(seconds)))
+        bars.update(tasks[name], completed=done, text=escape(one_line(text)), left=left)
+
+    def say(text: str, before: str = "") -> None:
+        console.print(before + escape(one_line(words(text))), highlight=False, soft_wrap=True)
+
+    try:
+        yield replace(silent, say=say, warn=lambda text: say(text, "[yellow]warning:[/] "), progress=progress)
+    finally:
+        if tasks:
+            bars.stop()
 
 
 @dataclass(frozen=True)
@@ -249,11 +308,8 @@ class _Command(click.Command):
     """A command whose mistakes in options name it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
+        with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
-        except click.BadOptionUsage as error:  # does not know which command the option is of
-            error.ctx = ctx
-            raise
 
 
 class _Program(click.Group):
@@ -296,9 +352,8 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
                 if "device" in parameters:
                     values["device"] = LazyModule("curvae.training.config").choose_device(values["device"])
                 if "reporter" in function.__annotations__:
-                    reporter = LazyModule("curvae.cli.messages").console_reporter
                     words = partial(in_flags, options=options)
-                    with reporter(quiet or as_json, words, _resuming.append) as values["reporter"]:
+                    with console_reporter(quiet or as_json, words, _resuming.append) as values["reporter"]:
                         answer = function(**values)
                 else:
                     answer = function(**values)
