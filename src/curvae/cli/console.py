@@ -71,7 +71,7 @@ _CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 16
 
 
 def one_line(text: str) -> str:
-    r"""A text without line breaks and other control characters, which names of files may hold.
+    r"""Return a text without line breaks and other control characters, which names of files may hold.
 
     Example:
         >>> print(one_line("there is no a\nb.csv"))
@@ -401,7 +401,7 @@ def _rank() -> int | None:
 
 
 def program(*commands: click.Command, text: str, version: str, example: str) -> click.Group:
-    """The program that has these commands; `example` is one of a call, shown at the end of the help."""
+    """Make the program that has these commands; `example` is one of a call, shown at the end of the help."""
     shown = option("--version", **printed(lambda context: version), help="Print the version.")
     completion = option(
         "--completion",

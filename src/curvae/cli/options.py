@@ -233,7 +233,7 @@ def command_line() -> str:
 
 
 def completed_command(options: list[str], single: Collection[str] = ()) -> str:
-    """The command as it was typed, with further options; those of `single` that it had already are replaced."""
+    """Return the command as it was typed, with further options; those of `single` that it had are replaced."""
     typed = sys.argv[1:]
     replaced = {word for word in options if word in single}
     typed = [word for before, word in zip(["", *typed], typed, strict=False) if not {before, word} & replaced]
@@ -317,13 +317,13 @@ FILE = click.Path(path_type=Path)
 
 
 def option(*names: str, choices: Sequence[str] = (), **more: Any) -> click.Option:
-    """An option, given its names and help; `choices` are named in the help, and others are refused."""
+    """Make an option, given its names and help; `choices` are named in the help, and others are refused."""
     chosen: dict[str, Any] = {"type": click.Choice(choices), "metavar": "NAME"} if choices else {}
     return click.Option(names, **chosen, **more)
 
 
 def files(context: click.Context, parameter: click.Parameter, typed: str) -> list[Any]:
-    """What a shell completes where a file is meant: names of files."""
+    """Return what a shell completes where a file is meant: names of files."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(typed, type="file")]
@@ -340,7 +340,7 @@ def refuse(when: str, names: Collection[str]) -> None:
 
 
 def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
-    """Of an option: print a text and do nothing else."""
+    """Return arguments of an option that prints a text and does nothing else."""
 
     def callback(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
         if asked:
@@ -448,7 +448,7 @@ SHARED: dict[str, click.Parameter] = {
 
 
 def setting_options(action: str, *kinds: type[Settings]) -> list[click.Option]:
-    """The options of a command for the settings of some kinds of models, and `--set` for all others.
+    """Return the options of a command for the settings of some kinds of models, and `--set` for all others.
 
     Arguments:
         action: name of the command. A comparison has no settings that it chooses itself.

@@ -269,7 +269,7 @@ class _Quantile(Primitive):
 
 
 def _guess(lower_tail: Tensor, upper_tail: Tensor, q: Tensor, dim: int) -> Tensor:
-    """A start from which Newton's method on the log of the tail approaches the quantile from outside.
+    """Return a start from which Newton's method on the log of the tail approaches the quantile from outside.
 
     log ρ is concave with second derivative at most −1, so F(m − δ) ≤ exp(−δ²/2) and likewise above the mode m; for
     small t, where that bound is empty, F(t) ≈ t^d/(d·I).

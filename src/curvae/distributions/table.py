@@ -91,7 +91,7 @@ _TABLES: dict[tuple[int, torch.device], tuple[Any, ...]] = {}
 
 @constant
 def _fields(dim: int, device: torch.device) -> tuple[Any, ...]:
-    """The table's fields, a constant to torch.compile."""
+    """Return the table's fields, a constant to torch.compile."""
     if (dim, device) not in _TABLES:
         cpu = torch.device("cpu")
         if (dim, cpu) not in _TABLES:

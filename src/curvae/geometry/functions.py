@@ -64,7 +64,7 @@ _Series = tuple[tuple[float, ...], ...]
 
 
 def _derivatives(coefficients: Sequence[float], precision: float = 1e-17) -> _Series:
-    """A power series and its first derivatives, of each as many terms as matter below `_SERIES_BELOW`."""
+    """Return a power series and its first derivatives, each with as many terms as matter below `_SERIES_BELOW`."""
     rows = []
     for order in range(8):
         terms = [c * math.perm(j + order, order) for j, c in enumerate(coefficients[order:])]
@@ -91,7 +91,7 @@ _LOGSINHC = _derivatives(_log_series(_SINHC_COEFFICIENTS))
 
 
 def _split(y: Tensor, series: _Series, order: int, beyond: Callable[[Tensor], Tensor]) -> Tensor:
-    """The Taylor series below `_SERIES_BELOW`, `beyond` above; neither leaves its own side."""
+    """Use the Taylor series below `_SERIES_BELOW`, `beyond` above; neither leaves its own side."""
     if order == 0 and not torch.compiler.is_compiling():
         return beyond(y)
     near = _horner(series[order], y.clamp(max=_SERIES_BELOW))

@@ -253,7 +253,7 @@ def _chords(x: _Polar, rows: slice, y: _Polar, columns: slice) -> tuple[Tensor, 
 
 
 def _blocks(n: int, batch: int, device: torch.device) -> list[tuple[int, int]]:
-    """The first row of every block, and the first after it."""
+    """Return the first row of every block, and the first after it."""
     numbers = _NUMBERS_CPU if device.type == "cpu" else _NUMBERS
     rows = max(1, min(_ROWS, numbers // (batch * n)))
     count = -(-n // rows)
@@ -271,8 +271,9 @@ def _block(
     dtype: torch.dtype,
     by_c: bool | None,
 ) -> list[Tensor]:
-    """What the pairs of the points a to b, as rows, with all later points, as columns, add to the sum; to the sums over
-    y of F·S_y, F·R·(q_y, p_y) and F·C·s_y with the force F = f′·∂d/∂D²; and to the derivatives in numbers and c."""
+    """Return what the pairs of the points a to b, as rows, with all later points, as columns, add to the sum; to the
+    sums over y of F·S_y, F·R·(q_y, p_y) and F·C·s_y with the force F = f′·∂d/∂D²; and to the derivatives in numbers
+    and c."""
 
     def outer(operation: Callable[[Tensor, Tensor], Tensor], t: Tensor) -> Tensor:
         return operation(t[..., a:b, None], t[..., None, a:])
@@ -417,7 +418,7 @@ class _Within(Primitive):
 
 
 def _sums(y: _TangentPolar, force: Tensor, R: Tensor, C: Tensor) -> tuple[Tensor, ...]:
-    """What all points exert on each: F @ S, (F·C) @ s, (F·R) @ q and (F·R) @ p, of pairs (x, y) and (y, x) alike."""
+    """Return what all points exert on each, F @ S, (F·C) @ s, (F·R) @ q and (F·R) @ p, for both orders of a pair."""
     count, d = force.shape[-2], y.u.shape[-1]
     columns = torch.cat([y.u * y.s.unsqueeze(-1), torch.stack([y.s, y.q, y.p], -1)], -1).unsqueeze(-3)
     matrices = torch.stack([force, force * C, force * R], -3)

@@ -176,7 +176,7 @@ class Primitive(torch.autograd.Function):
 
 
 def _vmap(cls: type[Primitive], info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-    """The batched call: every tensor gets the batch in front, and behind it room for the dimensions that it lacks."""
+    """Make the batched call: every tensor gets the batch in front, and behind it the dimensions that it lacks."""
     batched = list(args)
     places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
     events = cls.events + (0,) * (len(args) - len(cls.events))

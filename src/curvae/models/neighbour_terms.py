@@ -22,7 +22,7 @@ _PLACES = 512  # in a batch, of which rows are moved
 
 
 def _total(matrix: Tensor) -> Tensor:
-    """Sums of matrices, (…, 1, 1)."""
+    """Return sums of matrices, (…, 1, 1)."""
     return matrix.sum((-2, -1), keepdim=True)
 
 

@@ -180,7 +180,7 @@ class Setting:
         return self.words.get(value, value) if isinstance(value, str) else value
 
     def written(self, value: Any) -> Any:
-        """The word that stands for a value, and any other value as it is."""
+        """Return the word that stands for a value, and any other value as it is."""
         return next((word for word, own in self.words.items() if own == value), value)
 
     def require(self, value: Any) -> None:
