@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import CurvaeError
 
@@ -104,25 +104,29 @@ def parse_space(text: str) -> tuple[FactorSettings, ...]:
         ['h2:0.5', 'e3']
     """
     if not isinstance(text, str):
-        raise _refusal(text, f"must be a text; {_grammar()}; got {text!r}")
+        raise CurvaeError(f"`space` must be a text; {_grammar()}; got {text!r}", parameter="space", value=text)
     return tuple(_factor(part.strip(), text) for part in text.split(","))
-
-
-def _refusal(space: Any, reason: str) -> CurvaeError:
-    return CurvaeError(f"`space` {reason}", parameter="space", value=space)
 
 
 def _factor(text: str, space: str) -> FactorSettings:
     found = _FACTOR.fullmatch(text)
     if found is None or int(found[2]) < 1:
-        raise _refusal(space, f"must be a product of factors: {_grammar()}; got {space!r}")
+        raise CurvaeError(
+            f"`space` must be a product of factors: {_grammar()}; got {space!r}", parameter="space", value=space
+        )
     kind, dim, given = found[1], int(found[2]), found[3]
     if kind not in LETTERS:
-        raise _refusal(space, f"{space!r} has a factor of the unknown kind {kind}; {_grammar()}")
+        raise CurvaeError(
+            f"`space` {space!r} has a factor of the unknown kind {kind}; {_grammar()}", parameter="space", value=space
+        )
     meaning, default = LETTERS[kind]
     if default is None:
         if given is not None:
-            raise _refusal(space, f"{space!r}: a {meaning} factor has no curvature; write {kind}{dim}")
+            raise CurvaeError(
+                f"`space` {space!r}: a {meaning} factor has no curvature; write {kind}{dim}",
+                parameter="space",
+                value=space,
+            )
         return FactorSettings(dim, 0.0, kind=kind)
     if given == "learn":
         return FactorSettings(dim, default, True, kind)
@@ -131,9 +135,10 @@ def _factor(text: str, space: str) -> FactorSettings:
     except ValueError:
         curvature = math.nan
     if not (curvature >= 0 and math.isfinite(curvature)):
-        raise _refusal(
-            space,
-            f"{space!r}: what follows {kind}{dim}: must be c ≥ 0, the factor having curvature −c, or learn; got "
-            f"{given!r}",
+        raise CurvaeError(
+            f"`space` {space!r}: what follows {kind}{dim}: must be c ≥ 0, the factor having curvature −c, or learn; "
+            f"got {given!r}",
+            parameter="space",
+            value=space,
         )
     return FactorSettings(dim, curvature, kind=kind)

@@ -98,8 +98,9 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in choices:
         near = get_close_matches(str(value), choices, 1)
         hint = f", did you mean {near[0]!r}?" if near else ""
-        message = f"`{name}` must be one of {', '.join(choices)}; got {value!r}{hint}"
-        raise CurvaeError(message, parameter=name, value=value)
+        raise CurvaeError(
+            f"`{name}` must be one of {', '.join(choices)}; got {value!r}{hint}", parameter=name, value=value
+        )
 
 
 def require_count(name: str, value: Any, limit: str | None = None) -> None:
@@ -116,12 +117,10 @@ def require_count(name: str, value: Any, limit: str | None = None) -> None:
         curvae.errors.CurvaeError: `epochs` must be at most 1,000,000, got 1,000,000,000,000: every epoch goes over all data and leaves a record
     """  # noqa: E501 - an error is one line
     if not count(value):
-        message = f"`{name}` must be a whole number of at least 1, got {value!r}"
-        raise CurvaeError(message, parameter=name, value=value)
+        raise CurvaeError(f"`{name}` must be a whole number of at least 1, got {value!r}", parameter=name, value=value)
     most, reason = _LIMITS.get(limit or name, (value, ""))
     if value > most:
-        message = f"`{name}` must be at most {most:,}, got {value:,}: {reason}"
-        raise CurvaeError(message, parameter=name, value=value)
+        raise CurvaeError(f"`{name}` must be at most {most:,}, got {value:,}: {reason}", parameter=name, value=value)
 
 
 @dataclass(frozen=True)
