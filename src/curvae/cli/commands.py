@@ -117,7 +117,7 @@ def _found(figures: dict[str, Any]) -> str:
 
 
 def covariate_values(run: Path) -> tuple[str, ...]:
-    """A value of each covariate of a run as `curvae sample` takes them: the first category, or the mean of numbers."""
+    """Return a value of each covariate of a run as `curvae sample` takes them: its first category, or its mean."""
     from ..data import Schema
     from ..training.storage import read_description
 
@@ -209,7 +209,7 @@ def graph(reporter: Reporter, data: str, **asked: Any) -> Answer:
 
 
 def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The data with how to read them, and what else was asked for."""
+    """Return the data with how to read them, and what else was asked for."""
     reading = {field.name for field in fields(kind)}
     source = kind(data, **{name: value for name, value in asked.items() if name in reading})
     return source, {name: value for name, value in asked.items() if name not in reading}

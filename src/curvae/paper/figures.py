@@ -34,7 +34,8 @@ from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..nn import Gyroplane
 from ..plotting import figure_bytes, fit_window, gyroplane_heat, latent_map, mosaic, sample_grid
-from ..plotting.disc import INK, density, disc, geodesics, gyroplane, project, regular_tree
+from ..plotting.maps import density, disc, geodesics, gyroplane, project, regular_tree
+from ..plotting.style import INK
 from ..runs.pages import node_places
 from ..training import Config, Fitted
 from ..training.storage import write_bytes

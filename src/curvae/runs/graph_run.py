@@ -17,8 +17,8 @@ from ..data.graphs.graph_data import closeness, steps_from, steps_to_some
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis, Metric, diagnose_graph, graph_faithfulness
+from ..maps.embedding import seen_radius
 from ..maps.faithfulness import label_accuracy
-from ..maps.orientation import seen_radius
 from ..report import Section
 from ..settings import require_count
 from ..training import Embedding

@@ -34,8 +34,8 @@ from ..hierarchy import (
     faithfulness,
 )
 from ..maps.charts import Projection
+from ..maps.embedding import AlignedMaps
 from ..maps.faithfulness import FEWEST, label_accuracy
-from ..maps.orientation import AlignedMaps
 from ..maps.statistics import mean_interval
 from ..models import LIKELIHOODS, FermiDirac
 from ..models.graph_vae import exact
@@ -54,9 +54,8 @@ from ..plotting import (
     reconstructions,
     sample_grid,
 )
-from ..plotting.disc import RIM
 from ..plotting.maps import EDGES_DRAWN, edges_drawn
-from ..plotting.style import colouring
+from ..plotting.style import RIM, colouring
 from ..report import Picture, Section, Table
 from ..training import Comparison, Config, Embedding, Fitted, FittedGraph, GraphConfig
 from ..training.comparison import Criterion, Paired

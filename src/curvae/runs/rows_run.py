@@ -23,7 +23,7 @@ from ..data.tables import average_context
 from ..errors import CurvaeError, FixableError
 from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis, Faithfulness, Metric, Rows, diagnose_distances, diagnose_rows
-from ..maps.orientation import align_maps
+from ..maps.embedding import align_maps
 from ..models.likelihoods import choose_likelihood
 from ..report import Section
 from ..settings import choose_neighbours, require_count

@@ -21,7 +21,7 @@ from ..data.spool import Counter
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import Match, NamedTree, match_rows, read_tree
-from ..maps.orientation import orient, principal_scores, sampled_rows
+from ..maps.embedding import orient, principal_scores, sampled_rows
 from ..report import Section
 from ..settings import FactorSettings, GraphSettings, RowSettings, Settings, described, parse_space
 from ..training import Comparison, Embedding

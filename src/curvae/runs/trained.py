@@ -26,7 +26,7 @@ from ..data.tables import code_values
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import graph_faithfulness
-from ..maps.orientation import frames_from_json
+from ..maps.embedding import frames_from_json
 from ..models.likelihoods import choose_likelihood
 from ..settings import require_count
 from ..training import Embedding, Fitted, FittedGraph, Split, impute
