@@ -15,7 +15,7 @@ from sklearn.base import clone
 from curvae import CurvaeError, PoincareGraphVAE, PoincareVAE
 from curvae.data import from_arrays, load
 from curvae.training import Config, fit, row_sources
-from curvae.training.row_sources import RowSubset
+from curvae.training.row_sources import RowPool, StackedRows
 from disk_data import COLUMNS, MEMORY, mixed_table, numbered, write_parquet
 from running import SMALL, curvae
 
@@ -383,8 +383,9 @@ def _place(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("_place")
 def test_rows_on_disk_train_the_model_that_rows_in_memory_train(how, monkeypatch):
     class MemoryOrder(row_sources.DiskRows):
-        def batches(self, generator, size, own=slice(None)):
-            return RowSubset(self.rows, self.index, self._neighbours).batches(generator, size, own)
+        def batches(self, generators, size, own=slice(None)):
+            rows = StackedRows(RowPool([self.rows]), [0], self.index.unsqueeze(0), self._neighbours)
+            return rows.batches(generators, size, own)
 
     monkeypatch.setattr(row_sources, "DiskRows", MemoryOrder)
     data, _ = load("x.npy", memory=MEMORY)

@@ -15,7 +15,7 @@ from curvae.settings import resolve_defaults
 from curvae.training import Config, Rows, Scaling, build, captured, engine, fit, fit_many
 from curvae.training.captured import CapturedStep, prefetch
 from curvae.training.engine import BatchEngine
-from curvae.training.row_sources import RowPool, RowSubset
+from curvae.training.row_sources import RowPool
 from trainings import CapturedEngine
 
 pytestmark = pytest.mark.usefixtures("quick_tracing")
@@ -95,8 +95,11 @@ def test_some_of_the_models():
 
 
 def test_a_part_tells_what_its_rows_are_made_of():
-    part = RowSubset(Rows(sparse.csr_array(numbers()), Scaling.identity(COLUMNS)), torch.arange(4))
-    assert (len(part), part.layout.features, part.device.type) == (4, COLUMNS, "cpu")
+    pool = RowPool([Rows(sparse.csr_array(numbers()), Scaling.identity(COLUMNS))])
+    part = pool.part(torch.arange(4).unsqueeze(0))
+    assert (len(part), part.resident, part.device.type) == (4, False, "cpu")
+    (batch,) = part.batches(None, 4)
+    np.testing.assert_array_equal(batch.x[0], numbers()[:4].astype(np.float32))
 
 
 # --- noise ----------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ class CapturedStep:
     ) -> None:
         device, size = noise.device, noise.shape[2]
         self._source, self._noise, self._count = source, noise, size
-        self._rows = source if isinstance(source, StackedRows) and source.device == device else None
+        self._rows = source if isinstance(source, StackedRows) and source.resident and source.device == device else None
         example = next(source.batches(None, size)) if self._rows is None else self._rows.order(None)[:, :size]
         self._inputs = tree_map(lambda part: part.to(device, copy=True), example)
         self._kept = torch.ones(size, dtype=torch.float64, device=device)

@@ -9,18 +9,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate
 from threading import Lock
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor, distributed
-from torch.utils._pytree import tree_map
 
 from ..data import Arrays
 from ..data.dataset import Scaling
-from ..errors import CurvaeError
-from ..models import Batch, Layout
+from ..models import Batch
 from ..models.likelihoods.base import Matrix
 from .neighbourhoods import Neighbourhoods
 from .rows import Rows, assemble
@@ -32,11 +30,8 @@ __all__ = [
     "BatchShard",
     "DiskRows",
     "ModelRows",
-    "PerModelRows",
     "ProcessGroup",
     "RowPool",
-    "RowSource",
-    "RowSubset",
     "StackedRows",
     "shard_order",
 ]
@@ -102,10 +97,6 @@ class BatchShard:
             yield places, places - begin
 
 
-def _unexpected() -> CurvaeError:
-    return CurvaeError("a process of the training was lost; go on with resume=True")
-
-
 @dataclass(frozen=True)
 class ProcessGroup:
     """The processes that train a model together, seen from one of them. By default there are no others.
@@ -116,7 +107,7 @@ class ProcessGroup:
     """
 
     share: BatchShard = BatchShard()
-    lost: Callable[[], Exception] = field(default=_unexpected, compare=False)
+    lost: Callable[[], Exception] = RuntimeError
 
     @property
     def is_main(self) -> bool:
@@ -139,103 +130,35 @@ SINGLE = ProcessGroup()
 EVERY = slice(None)
 """all rows"""
 
-EVERYTHING = BatchShard()
-"""that of a process that trains by itself"""
 
+class ModelRows(ABC):
+    """The rows of every model of a stack; parts of a batch have the models as first dimension.
 
-class RowSource(Protocol):
-    """Rows that one model is trained on."""
+    Attributes:
+        device: where batches are.
+    """
 
-    @property
-    def layout(self) -> Layout:
-        """Of a row."""
+    device: torch.device
 
-    @property
-    def device(self) -> torch.device:
-        """Where batches are."""
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of rows of each model."""
 
-    def __len__(self) -> int: ...
-
-    def batches(self, generator: Generator | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
-        """Every row once, in batches of `size` rows; the last may be smaller.
+    @abstractmethod
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+        """Iterate over every row once, in batches of `size` rows; the last may be smaller.
 
         Arguments:
-            generator: of (seed, epoch), which alone decides on the order. It also makes the noise of the epoch: take
-                from it what the order needs before returning, and nothing later. Without one, the order of the data.
+            generators: of (seed, epoch) of every model, which alone decide on the order; models that share one see the
+                same order. They also make the noise of the epoch: take from them what the order needs before
+                returning, and nothing later. Without them, the order of the data.
             size: rows of a batch.
             own: which of the rows, by their place in that order.
         """
 
-
-class RowSubset:
-    """Some rows of those in memory, dense or sparse.
-
-    Example:
-        >>> part = RowSubset(Rows(np.eye(3), Scaling.identity(3)), torch.tensor([2, 0]))
-        >>> [batch.x.tolist() for batch in part.batches(None, 1)]
-        [[[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]]
-    """
-
-    def __init__(
-        self, rows: Rows, index: Tensor, neighbours: Neighbourhoods | None = None, share: BatchShard = EVERYTHING
-    ) -> None:
-        self.rows, self.index, self.neighbours, self._share = rows, index, neighbours, share
-
-    @property
-    def layout(self) -> Layout:
-        return self.rows.layout
-
-    @property
-    def device(self) -> torch.device:
-        return self.rows.device
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def batches(self, generator: Generator | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
-        generators = None if generator is None else [generator]
-        (order,) = _orders(len(self), generators, self.index.device, 1)
-        if self._share.whole:
-            return map(self._batch, order[own].split(size))
-        shares = self._share.batches(own, len(self), size)
-        return (self._batch(order[places]).joined(index=index) for places, index in shares)
-
-    def _batch(self, positions: Tensor) -> Batch:
-        return _join_neighbours(
-            self.rows.batch(self.index[positions]), positions, self.rows, self.index, self.neighbours
-        )
-
-
-def _join_neighbours(
-    batch: Batch, positions: Tensor, rows: Rows, index: Tensor, neighbours: Neighbourhoods | None
-) -> Batch:
-    """Join a batch of one model with what is known about the neighbours of its rows.
-
-    Arguments:
-        batch: the rows.
-        positions: of its rows in the index.
-        rows: of all data.
-        index: the rows that have neighbourhoods.
-        neighbours: these.
-    """
-    if neighbours is None:
-        return batch
-
-    def stacked(batch: Batch) -> Batch:
-        return batch.map(lambda part: part.unsqueeze(0))
-
-    joined = neighbours.join(
-        stacked(batch), positions.unsqueeze(0), lambda others: stacked(rows.batch(index[others[0]]))
-    )
-    return joined.map(lambda part: part[0])
-
-
-def _orders(count: int, generators: Sequence[Generator] | None, device: torch.device, models: int) -> Tensor:
-    """The order of the rows of every model in an epoch, (models, count)."""
-    if generators is None:
-        return torch.arange(count, device=device).expand(models, -1)
-    orders = {one: torch.randperm(count, generator=one, device=one.device) for one in dict.fromkeys(generators)}
-    return torch.stack([orders[one] for one in generators]).to(device)
+    @abstractmethod
+    def keep(self, places: Sequence[int]) -> Self:
+        """Return the rows of some of the models."""
 
 
 # Rows on disk: in which order they are read, and by which threads.
@@ -293,8 +216,8 @@ class _Plan:
         return shard_order(rows, np.random.default_rng([self.seed, 1 + number]))
 
 
-class DiskRows:
-    """Rows on disk as a `RowSource`. A thread reads the next round while one is in use.
+class DiskRows(ModelRows):
+    """Rows of a single model on disk. A thread reads the next round while one is in use.
 
     Arguments:
         rows: of all data.
@@ -309,7 +232,7 @@ class DiskRows:
         rows: Rows,
         index: Tensor,
         neighbours: Neighbourhoods | None = None,
-        share: BatchShard = EVERYTHING,
+        share: BatchShard = SINGLE.share,
         threads: int = 1,
     ) -> None:
         self.rows, self.index, self.device = rows, index, rows.device
@@ -324,17 +247,17 @@ class DiskRows:
         self._coming: dict[tuple[int | None, int], Future[dict[str, Tensor]]] = {}
         self._next: dict[tuple[int | None, int], Future[NDArray[np.int64]]] = {}
 
-    @property
-    def layout(self) -> Layout:
-        return self.rows.layout
-
     def __len__(self) -> int:
         return len(self.index)
 
-    def batches(self, generator: Generator | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+    def keep(self, places: Sequence[int]) -> Self:
+        return self
+
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
         seed = None
-        if generator is not None:
-            seed = int(torch.randint(1 << 62, (), generator=generator, device=generator.device))
+        if generators is not None:
+            (one,) = generators
+            seed = int(torch.randint(1 << 62, (), generator=one, device=one.device))
         start, stop, _ = own.indices(len(self))
         return self._batches(self._plan(seed), size, start, stop)
 
@@ -376,9 +299,16 @@ class DiskRows:
 
     def _assemble(self, parts: dict[str, Tensor]) -> Batch:
         """Make a batch, with what is known about the neighbours of its rows."""
-        positions = parts.pop("positions")
-        batch = assemble(parts, self.layout.missing)
-        return _join_neighbours(batch, positions, self.rows, self.index, self._neighbours)
+        stacked = {name: part.unsqueeze(0) for name, part in parts.items()}
+        positions = stacked.pop("positions")
+        batch = assemble(stacked, self.rows.layout.missing)
+        if self._neighbours is None:
+            return batch
+
+        def rows(positions: Tensor) -> Batch:
+            return self.rows.batch(self.index[positions[0]]).map(lambda part: part.unsqueeze(0))
+
+        return self._neighbours.join(batch, positions, rows)
 
     def _take(self, parts: dict[str, Tensor], start: int, stop: int, filled: int) -> dict[str, Tensor]:
         """Take the rows between two positions of a round, for a batch that has `filled` rows already."""
@@ -467,97 +397,59 @@ def _allocate(rows: int, like: Tensor) -> Tensor:
     return torch.from_numpy(np.empty((rows, *like.shape[1:]), like.numpy().dtype))
 
 
-class ModelRows(ABC):
-    """The rows of every model of a stack; parts of a batch have the models as first dimension.
-
-    Attributes:
-        device: where batches are.
-    """
-
-    device: torch.device
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Rows of each model."""
-
-    @abstractmethod
-    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
-        """As of `RowSource`, with the generator of each model. Models that share one see the same order."""
-
-    @abstractmethod
-    def keep(self, places: Sequence[int]) -> Self:
-        """For some of the models."""
-
-
 class StackedRows(ModelRows):
-    """Rows that lie on one device, from where a batch of all models is one gather."""
+    """Rows in memory. Where they lie on the device as the models see them, a batch of all models is one gather.
+
+    Arguments:
+        pool: rows of all models.
+        models: which of the models of the pool these are.
+        index: rows of each of them by their places in the pool, (models, rows).
+        neighbours: what is known about the neighbours of these rows.
+        share: what this process has of every batch.
+    """
 
     def __init__(
         self,
         pool: RowPool,
+        models: Sequence[int],
         index: Tensor,
-        starts: Tensor,
         neighbours: Neighbourhoods | None = None,
-        share: BatchShard = EVERYTHING,
+        share: BatchShard = SINGLE.share,
     ) -> None:
-        self.device, self._pool, self._neighbours, self._share = pool.device, pool, neighbours, share
-        self._index, self._starts, self._places = index, starts, index + starts
+        self.device, self.resident = pool.device, pool.resident
+        self._pool, self._models, self._index = pool, list(models), index
+        self._neighbours, self._share = neighbours, share
 
     def __len__(self) -> int:
-        return self._places.shape[1]
+        return self._index.shape[1]
 
     def keep(self, places: Sequence[int]) -> Self:
         neighbours = None if self._neighbours is None else self._neighbours.keep(places)
-        own = list(places)
-        return type(self)(self._pool, self._index[own], self._starts[own], neighbours, self._share)
+        models = [self._models[i] for i in places]
+        return type(self)(self._pool, models, self._index[list(places)], neighbours, self._share)
 
     def order(self, generators: Sequence[Generator] | None) -> Tensor:
-        """Numbers of the rows, (models, rows), in the order of an epoch; `gather` takes them."""
-        return _orders(len(self), generators, self.device, len(self._places))
+        """Return the positions of the rows, (models, rows), in the order of an epoch; `gather` takes them."""
+        if generators is None:
+            return torch.arange(len(self), device=self.device).expand(len(self._models), -1)
+        orders = {one: torch.randperm(len(self), generator=one, device=one.device) for one in dict.fromkeys(generators)}
+        return torch.stack([orders[one] for one in generators]).to(self.device)
 
     def gather(self, positions: Tensor, kept: Tensor | None = None) -> Batch:
-        """The rows of these numbers; `kept` is 1 for those that count and 0 for what fills up the batch."""
-        batch = self._pool.gather(self._places.gather(1, positions))
-        if self._neighbours is None:
-            return batch
-        return self._neighbours.join(
-            batch, positions, lambda others: self._pool.gather(self._places.gather(1, others)), kept
-        )
+        """Return the rows in these positions; `kept` is 1 for those that count and 0 for what fills up the batch."""
+
+        def rows(positions: Tensor) -> Batch:
+            return self._pool.gather(self._index.gather(1, positions), self._models)
+
+        batch = rows(positions)
+        return batch if self._neighbours is None else self._neighbours.join(batch, positions, rows, kept)
 
     def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
         order = self.order(generators)
         if self._share.whole:
             return map(self.gather, order[:, own].split(size, 1))
         shares = self._share.batches(own, len(self), size)
-        models = len(order)
-        return (self.gather(order[:, places]).joined(index=index.expand(models, -1)) for places, index in shares)
-
-
-class PerModelRows(ModelRows):
-    """A source of its own for each model."""
-
-    def __init__(self, sources: Sequence[RowSource]) -> None:
-        self.sources, self.device = list(sources), sources[0].device
-
-    def __len__(self) -> int:
-        return len(self.sources[0])
-
-    def keep(self, places: Sequence[int]) -> Self:
-        return type(self)([self.sources[i] for i in places])
-
-    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
-        apart = [None] * len(self.sources) if generators is None else _apart(generators)
-        each = [source.batches(one, size, own) for source, one in zip(self.sources, apart, strict=True)]
-        return (tree_map(lambda *parts: torch.stack(parts), *batches) for batches in zip(*each, strict=True))
-
-
-def _apart(generators: Sequence[Generator]) -> list[Generator]:
-    """The generators, with a copy of its state for every further use of one."""
-    states = {one: one.get_state() for one in dict.fromkeys(generators)}
-    own: list[Generator] = []
-    for one in generators:
-        own.append(one if one not in own else Generator(one.device).set_state(states[one]))
-    return own
+        return (self.gather(order[:, places]).joined(index=index.expand(len(order), -1)) for places, index in shares)
 
 
 class RowPool:
@@ -575,13 +467,14 @@ class RowPool:
         held = list({id(part): part for part in rows}.values())
         self.resident = all(part.resident for part in held)
         """whether all rows lie on the device as the models see them"""
+        starts = dict.fromkeys(map(id, held), 0)
         if self.resident:
             self.parts = {
                 name: part if len(held) == 1 else torch.cat([other.parts[name] for other in held])
                 for name, part in held[0].parts.items()
             }
-            starts = dict(zip(map(id, held), np.cumsum([0, *map(len, held)]), strict=False))
-            self._starts = torch.tensor([[int(starts[id(part)])] for part in rows], device=self.device)
+            starts = dict(zip(starts, np.cumsum([0, *map(len, held)]).tolist(), strict=False))
+        self._starts = torch.tensor([[starts[id(part)]] for part in rows], device=self.device)
 
     @classmethod
     def of(
@@ -613,30 +506,28 @@ class RowPool:
         made = {key: Rows(arrays, scaling, device, dtype, resident) for key, (arrays, scaling) in distinct.items()}
         return cls([made[key] for key in keys], threads)
 
-    def gather(self, places: Tensor) -> Batch:
-        """Make a batch of rows by their places in `parts`, (models, n)."""
-        return assemble({name: part[places] for name, part in self.parts.items()}, self.rows[0].layout.missing)
+    def gather(self, places: Tensor, models: Sequence[int]) -> Batch:
+        """Make a batch of rows of some of the models by their places in the pool, (models, n)."""
+        if self.resident:
+            parts = {name: part[places] for name, part in self.parts.items()}
+        else:
+            each = [self.rows[model].read(own) for model, own in zip(models, places, strict=True)]
+            parts = {name: torch.stack([one[name] for one in each]) for name in each[0]}
+        return assemble(parts, self.rows[0].layout.missing)
 
     def part(
         self,
         index: Tensor | None = None,
         neighbours: Neighbourhoods | None = None,
-        share: BatchShard = EVERYTHING,
+        share: BatchShard = SINGLE.share,
     ) -> ModelRows:
-        """Rows of every model by index, (models, rows), by default all; and what is known of their neighbours.
+        """Return rows of every model by index, (models, rows), by default all; and what is known of their neighbours.
 
         Of a `share`, batches have only the rows of one process, with their places in the whole batch as `index`.
         """
         if index is None:
             index = torch.arange(len(self.rows[0])).expand(len(self.rows), -1)
         index = index.to(self.device)
-        if self.resident:
-            return StackedRows(self, index, self._starts, neighbours, share)
-        sources: list[RowSource] = []
-        for place, (rows, own) in enumerate(zip(self.rows, index, strict=True)):
-            near = None if neighbours is None else neighbours.keep([place])
-            if rows.on_disk:
-                sources.append(DiskRows(rows, own, near, share, self._threads))
-            else:
-                sources.append(RowSubset(rows, own, near, share))
-        return PerModelRows(sources)
+        if self.rows[0].on_disk and len(self.rows) == 1:
+            return DiskRows(self.rows[0], index[0], neighbours, share, self._threads)
+        return StackedRows(self, range(len(self.rows)), index + self._starts, neighbours, share)
