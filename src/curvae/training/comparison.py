@@ -33,7 +33,7 @@ from .build import Effects, require_buildable
 from .config import Config, require_count
 from .evaluate import Stability, stability
 from .fitting import train_many
-from .problems import Judged, Listener, Problem, Task, Warn
+from .problems import Judged, Listener, Problem, TaskT, Warn
 from .rows import HELD_OUT, Data, Split, random_split
 from .rows_problem import SAMPLES, plan_rows, scaling_for
 from .stacks import train_stack
@@ -307,7 +307,6 @@ FEWEST_COMPARED = 20
 """rows, or groups of rows, that a comparison needs"""
 
 Kind = TypeVar("Kind", bound="Comparison")
-TaskT = TypeVar("TaskT", bound=Task)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..data import Arrays, Dataset, Schema
+from ..data import Arrays, Dataset, EdgeSplit, Schema
 from ..data.dataset import Scaling
 from ..data.files import quoted
 from ..errors import CurvaeError
@@ -27,7 +27,7 @@ from .build import build
 from .config import Config, Settings
 from .rows import Rows, Split
 
-__all__ = ["METRICS", "Fitted", "FittedModel", "Record", "RunFiles", "Stored", "held_out_score", "restored_model"]
+__all__ = ["METRICS", "Fitted", "FittedModel", "Record", "Stored", "held_out_score", "restored_model", "tolerance"]
 
 Record = dict[str, Any]
 
@@ -37,21 +37,8 @@ _DECODED = 1024  # points decoded at once
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class Stored(NamedTuple):
-    """What files hold of a trained model besides its weights: arrays by name, and what `config.json` says."""
-
-    arrays: dict[str, NDArray[Any]]
-    split: dict[str, NDArray[Any]]
-    description: dict[str, Any]
-
-
-class RunFiles(NamedTuple):
-    """What the files of a run hold: `config.json`, `model.safetensors`, `embedding.safetensors`, `metrics.jsonl`."""
-
-    description: dict[str, Any]
-    tensors: dict[str, Tensor]
-    places: dict[str, Tensor]
-    history: list[Record]
+Stored = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, Any]]
+"""what files hold of a trained model besides its weights: arrays and the split, by name, and what `config.json` says"""
 
 
 def held_out_score(record: Record) -> float:
@@ -60,6 +47,15 @@ def held_out_score(record: Record) -> float:
     if "validation_auc" in record:
         return float(record["validation_auc"])
     return record.get("validation_elbo", -math.inf) - record.get("neighbours", 0.0)
+
+
+def tolerance(split: Any) -> float:
+    """Return by how much a score on data held out may fall short of the best for later weights to be kept.
+
+    Of a graph that is what a single validation edge can change in their AUC: a difference below that does not tell
+    which of two steps is better, and the later one has learned more. Of rows it is 0.
+    """
+    return 1.0 / max(1, len(split.validation)) if isinstance(split, EdgeSplit) else 0.0
 
 
 def kept_record(history: Sequence[Record], tolerance: float) -> Record:
@@ -85,6 +81,7 @@ class FittedModel(ABC):
 
     config: Any
     model: Any
+    split: Any
     history: list[Record]
     failure: str | None
 
@@ -100,12 +97,7 @@ class FittedModel(ABC):
 
         A model that failed has the weights of its last good epoch in any case.
         """
-        return kept_record(self.history, self.tolerance) if self.keeps_best else self.history[-1]
-
-    @property
-    def tolerance(self) -> float:
-        """By how much a score on data held out may fall short of the best for later weights to be kept."""
-        return 0.0
+        return kept_record(self.history, tolerance(self.split)) if self.keeps_best else self.history[-1]
 
     @property
     def keeps_best(self) -> bool:
@@ -127,8 +119,20 @@ class FittedModel(ABC):
 
     @classmethod
     @abstractmethod
-    def restore(cls, files: RunFiles) -> tuple[Self, Any]:
-        """The model and its data: a graph, or the schema of a table."""
+    def restore(
+        cls,
+        description: dict[str, Any],
+        tensors: dict[str, Tensor],
+        places: dict[str, Tensor],
+        history: list[Record],
+    ) -> tuple[Self, Any]:
+        """Restore the model and its data, a graph or the schema of a table, from the files of a run.
+
+        Arguments:
+            description: what `config.json` holds.
+            tensors, places: those of `model.safetensors` and of `embedding.safetensors`.
+            history: the records of `metrics.jsonl`.
+        """
 
 
 @dataclass
@@ -228,11 +232,16 @@ class Fitted(FittedModel):
         split = np.zeros(rows, np.int8)
         split[self.split.validation], split[self.split.test] = 1, 2
         description = {"likelihood_reason": self.reason, "layout": self.layout.to_json()}
-        return Stored(self.scaling.to_arrays(), {"split": split}, description)
+        return self.scaling.to_arrays(), {"split": split}, description
 
     @classmethod
-    def restore(cls, files: RunFiles) -> tuple[Fitted, Schema]:
-        description, tensors, places, history = files
+    def restore(
+        cls,
+        description: dict[str, Any],
+        tensors: dict[str, Tensor],
+        places: dict[str, Tensor],
+        history: list[Record],
+    ) -> tuple[Fitted, Schema]:
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
         layout = Layout.from_json(description["layout"])

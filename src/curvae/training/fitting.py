@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import joblib
 import torch
@@ -14,8 +14,8 @@ import torch
 from ..data.dataset import Scaling
 from ..errors import CurvaeError
 from .config import Config
-from .fitted import Fitted, FittedModel, Record
-from .problems import Listener, Problem, Task, Warn
+from .fitted import Fitted, Record
+from .problems import FittedT, Listener, Problem, TaskT, Warn
 from .processes import is_worker, require_shareable, run_worker, train_distributed
 from .rows import Data, Split
 from .rows_problem import plan_rows
@@ -23,9 +23,6 @@ from .stacks import existing_checkpoints, train_stack
 from .workers import run_parallel
 
 __all__ = ["fit", "fit_many", "train_many", "train_one"]
-
-TaskT = TypeVar("TaskT", bound=Task)
-FittedT = TypeVar("FittedT", bound=FittedModel)
 
 
 def fit(

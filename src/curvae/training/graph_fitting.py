@@ -29,7 +29,6 @@ from .graph_problem import (
     build_graph_model,
     feature_scaling,
     listed,
-    tolerance,
 )
 from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
 
@@ -54,14 +53,6 @@ class GraphTask(Task):
     split: EdgeSplit | None
     sizes: tuple[Any, ...]
     sparse: bool = False
-
-    @property
-    def patience(self) -> int | None:
-        return self.config.patience if self.split is not None and len(self.split.validation) else None
-
-    @property
-    def tolerance(self) -> float:
-        return tolerance(self.split)
 
     @property
     def architecture(self) -> Any:

@@ -24,7 +24,7 @@ from ..nn import Adjacency, AdjacencyMaker, FreeVectors, GraphEncoder, Popularit
 from .build import make_space, seeded
 from .config import GraphConfig
 from .engine import Engine, EpochResult, Failure
-from .fitted import FittedModel, Record, RunFiles, Stored, restored_model
+from .fitted import FittedModel, Record, Stored, restored_model
 
 __all__ = [
     "DENSE",
@@ -40,7 +40,6 @@ __all__ = [
     "listed",
     "require_buildable_graph",
     "restored_features",
-    "tolerance",
 ]
 
 # From a configuration to a fresh model of a graph.
@@ -243,7 +242,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         seen: Sequence[Observed],
         validation: Sequence[Tensor] = (),
     ) -> None:
-        super().__init__(models, configs)
+        super().__init__(models, configs, configs[0].epochs)
         self.seen, self.validation, self.nodes = list(seen), list(validation), seen[0].n_nodes
         several = len(models) > 1
         self._makers = [part.maker(self.stack.dtype, dense=several or None) for part in seen]
@@ -259,10 +258,6 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         if several and self._samplers and self.config.pairs == "all":
             raise ValueError("graphs of which not every pair is seen are trained one at a time")
         self.beta = self._weights(1)
-
-    @property
-    def total(self) -> int:
-        return self.config.epochs
 
     def subset(self, places: list[int]) -> Self:
         return type(self)(
@@ -315,10 +310,10 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         means = torch.stack([reconstruction, kl]).detach().mean(-1).view(2, -1).T.cpu()
         return EpochResult(means / self.nodes, failures)
 
-    def validate(self) -> Tensor | None:
-        """AUC of the validation pairs, (models, 1), every tenth step and at the end."""
+    def validate(self) -> list[Record]:
+        """Compute the AUC of the validation pairs, every tenth step and at the end."""
         if not self.validation or (self.step % _VALIDATE_EVERY and self.step < self.total):
-            return None
+            return []
         features = [seen.features for seen in self.seen if seen.features is not None]
         each = zip(self._adjacencies, self.validation, *([features] if features else []), strict=True)
         with torch.no_grad():
@@ -327,10 +322,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             else:
                 given = tree_map(lambda *parts: torch.stack(parts), *each)
                 scores = self.stack.pure("scores", self.stack.leaves, self.stack.buffers, *given)
-        return torch.tensor([[_auc(own)] for own in scores.cpu().numpy()], dtype=torch.float64)
-
-    def validation_figures(self, values: Sequence[float]) -> Record:
-        return {"validation_auc": values[0]}
+        return [{"validation_auc": _auc(own)} for own in scores.cpu().numpy()]
 
 
 def _auc(scores: NDArray[np.float64]) -> float:
@@ -341,12 +333,6 @@ def _auc(scores: NDArray[np.float64]) -> float:
     from scipy.stats import rankdata  # takes long to import
 
     return float((rankdata(scores)[:half].mean() - (half + 1) / 2) / half)
-
-
-def tolerance(split: EdgeSplit | None) -> float:
-    """What a single validation edge can change in their AUC: a difference below that does not tell which of two steps
-    is better, and the later one has learned more."""
-    return 0.0 if split is None else 1.0 / max(1, len(split.validation))
 
 
 _SPLIT = ("train", "validation", "test", "validation_absent", "test_absent")
@@ -375,10 +361,6 @@ class FittedGraph(FittedModel):
     history: list[Record]
     failure: str | None = None
 
-    @property
-    def tolerance(self) -> float:
-        return tolerance(self.split)
-
     def seen(self, graph: Graph) -> Observed:
         """What the model was trained on."""
         kept = None if self.split is None else self.split.train
@@ -396,11 +378,16 @@ class FittedGraph(FittedModel):
         split = {}
         if self.split is not None:
             split = {f"split.{name}": np.ascontiguousarray(getattr(self.split, name).T) for name in _SPLIT}
-        return Stored(arrays, split, {"data": graph_facts(data)})
+        return arrays, split, {"data": graph_facts(data)}
 
     @classmethod
-    def restore(cls, files: RunFiles) -> tuple[FittedGraph, Graph]:
-        description, tensors, places, history = files
+    def restore(
+        cls,
+        description: dict[str, Any],
+        tensors: dict[str, Tensor],
+        places: dict[str, Tensor],
+        history: list[Record],
+    ) -> tuple[FittedGraph, Graph]:
         config, graph = GraphConfig.from_json(description["config"]), _graph(description["data"], tensors)
         nodes, features = graph.n_nodes, None if graph.features is None else graph.features.shape[1]
         hidden = config.layers if config.encoder == "convolutions" else config.layers[-1:]

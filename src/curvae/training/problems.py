@@ -18,7 +18,7 @@ from .engine import Engine, Fall
 from .fitted import FittedModel, Record
 from .row_sources import SINGLE, ProcessGroup
 
-__all__ = ["Judged", "Listener", "ModelInTraining", "Problem", "Task", "Warn", "require_one_each"]
+__all__ = ["FittedT", "Judged", "Listener", "ModelInTraining", "Problem", "Task", "TaskT", "Warn", "require_one_each"]
 
 Warn = Callable[[str], None]
 
@@ -51,12 +51,7 @@ class Task(ABC):
     @property
     def patience(self) -> int | None:
         """Epochs without progress on validation data after which the training ends, if there are any."""
-        return self.config.patience
-
-    @property
-    def tolerance(self) -> float:
-        """By how much a score on validation data may fall short of the best for later weights to be kept."""
-        return 0.0
+        return self.config.patience if self.split is not None and len(self.split.validation) else None
 
     @classmethod
     def label(cls, place: int, count: int, config: Settings) -> str:
@@ -81,15 +76,6 @@ class ModelInTraining:
     fall: Fall | None = None
     failure: str | None = None
     finished: bool = False
-
-    @property
-    def patience(self) -> int | None:
-        """Epochs without progress on validation data after which the training ends."""
-        return self.task.patience
-
-    def gives_up(self, epoch: int) -> bool:
-        """Whether there has been no progress for as long as there is patience."""
-        return self.patience is not None and epoch - self.best_epoch >= self.patience
 
     def take(self, weights: Mapping[str, Tensor]) -> None:
         """Finish with a copy of these weights, which no longer follow those of the stack."""

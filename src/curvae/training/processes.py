@@ -21,15 +21,13 @@ from datetime import timedelta
 from functools import partial
 from multiprocessing import get_all_start_methods, get_context, parent_process
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 
 from ..errors import CurvaeError
 from .config import Config, few_threads
-from .fitted import FittedModel
-from .problems import Listener, Problem
-from .problems import Task as AnyTask
+from .problems import FittedT, Listener, Problem, TaskT
 from .row_sources import SHARDS, BatchShard, ProcessGroup
 from .stacks import Checkpoint, train_stack
 
@@ -44,9 +42,6 @@ __all__ = [
 ]
 
 distributed: Any = torch.distributed
-Task = TypeVar("Task", bound=AnyTask)
-Result = TypeVar("Result", bound=FittedModel)
-
 _POLL = 0.02  # seconds between two looks at whether the others are there
 _TIMEOUT = timedelta(minutes=30)  # of a process that is alive and does not answer
 
@@ -113,12 +108,12 @@ def require_shareable(count: int, config: Config, device: torch.device | str = "
 
 def train_distributed(
     count: int,
-    problem: Problem[Task, Result],
-    tasks: Sequence[Task],
+    problem: Problem[TaskT, FittedT],
+    tasks: Sequence[TaskT],
     listener: Listener,
     folder: Path | None,
     resume: bool,
-) -> list[Result]:
+) -> list[FittedT]:
     """Train a model in so many processes, of which this is the first; arguments as of `train_stack`."""
     checkpoint = None
     if folder is not None and resume:
@@ -301,12 +296,12 @@ def _broadcast(group: ProcessGroup, sent: Any) -> Any:
 
 def _train(
     group: ProcessGroup,
-    problem: Problem[Task, Result],
-    tasks: Sequence[Task],
+    problem: Problem[TaskT, FittedT],
+    tasks: Sequence[TaskT],
     listener: Listener,
     folder: Path | None,
     resume: bool,
-) -> list[Result]:
+) -> list[FittedT]:
     """Train on this process's share of every batch, on CUDA with a GPU of its own, and wait until all have ended."""
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if problem.device.type == "cuda" else "cpu"
     own = replace(problem, group=group, asked=device)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,10 +23,9 @@ from ..errors import CurvaeError
 from ..models.stack import blas_products, matmul_precision
 from ..settings import ADDED
 from .config import few_threads
-from .engine import Fall, figures_by_name
-from .fitted import METRICS, FittedModel, Record, held_out_score
-from .problems import Listener, ModelInTraining, Problem
-from .problems import Task as AnyTask
+from .engine import Fall, Tensors, figures_by_name
+from .fitted import METRICS, Record, held_out_score, tolerance
+from .problems import FittedT, Listener, ModelInTraining, Problem, TaskT
 from .storage import (
     make_folder,
     read_metadata,
@@ -41,8 +40,6 @@ __all__ = ["Checkpoint", "State", "checkpoint_errors", "existing_checkpoints", "
 
 
 # Checkpoints in a folder: where a stack keeps its state, which models lie together, and whether they fit a run.
-
-Tensors = dict[str, Tensor]
 
 _FOLDER = "checkpoint"
 
@@ -239,19 +236,15 @@ _CHECKPOINT_EVERY = 2.0
 _CHECKPOINT_SHARE = 0.05
 
 
-Task = TypeVar("Task", bound=AnyTask)
-Result = TypeVar("Result", bound=FittedModel)
-
-
 def train_stack(
-    problem: Problem[Task, Result],
-    tasks: Sequence[Task],
+    problem: Problem[TaskT, FittedT],
+    tasks: Sequence[TaskT],
     listener: Listener,
     *,
     folder: Path | None = None,
     resume: bool = False,
-) -> list[Result]:
-    """Train models of one architecture until each is done.
+) -> list[FittedT]:
+    """Train models of one architecture until each is done; those that do not fit into memory one half after the other.
 
     Arguments:
         problem: what they are trained on.
@@ -260,18 +253,12 @@ def train_stack(
         folder: where to keep the state.
         resume: go on from there, if there is one.
     """
-    members = _members(problem, tasks, listener, visible_folder(folder, listener.warn), resume)
-    return [problem.result(task, member) for task, member in zip(tasks, members, strict=True)]
-
-
-def _members(
-    problem: Problem[Task, Any], tasks: Sequence[Task], listener: Listener, folder: Path | None, resume: bool
-) -> list[ModelInTraining]:
-    """The trained models. Where they do not fit into the memory of the device, one half after the other."""
     device = problem.device  # refuses one that cannot train, before any work
+    folder = visible_folder(folder, listener.warn)
     checkpoint = None if folder is None else Checkpoint(folder, resume, [task.place for task in tasks])
     try:
-        return _train(problem, tasks, listener, checkpoint)
+        members = _train(problem, tasks, listener, checkpoint)
+        return [problem.result(task, member) for task, member in zip(tasks, members, strict=True)]
     except torch.OutOfMemoryError as error:
         if len(tasks) == 1:
             raise CurvaeError(
@@ -284,15 +271,15 @@ def _members(
     listener.warn(
         f"{len(tasks)} models do not fit into the memory of {device} at once; trying {half} and {len(tasks) - half}"
     )
-    first, second = (_members(problem, part, listener, folder, resume) for part in (tasks[:half], tasks[half:]))
-    return first + second
+    parts = tasks[:half], tasks[half:]
+    return [one for part in parts for one in train_stack(problem, part, listener, folder=folder, resume=resume)]
 
 
 def _train(
-    problem: Problem[Task, Any], tasks: Sequence[Task], listener: Listener, checkpoint: Checkpoint | None
+    problem: Problem[TaskT, Any], tasks: Sequence[TaskT], listener: Listener, checkpoint: Checkpoint | None
 ) -> list[ModelInTraining]:
     training = _Training(problem, tasks, listener, checkpoint)
-    while training.going():
+    while training.state.active and training.state.passed < (tasks[0].config.epochs or 0):
         training.epoch()
     training.close()
     _release()
@@ -309,8 +296,8 @@ def _release() -> None:
 class _Training:
     def __init__(
         self,
-        problem: Problem[Task, Any],
-        tasks: Sequence[Task],
+        problem: Problem[TaskT, Any],
+        tasks: Sequence[TaskT],
         listener: Listener,
         checkpoint: Checkpoint | None,
     ) -> None:
@@ -331,7 +318,7 @@ class _Training:
     def _begin(self) -> None:
         tensors, config = self.engine.stack.tensors, self.engine.config
         self.state.moments = self.engine.optimiser.moments
-        if self.state.active[0].patience is not None and not self.state.best:
+        if self.state.active[0].task.patience is not None and not self.state.best:
             self.state.best = {name: t.clone() for name, t in tensors.items()}
         for place, member in enumerate(self.state.active):
             if member.fall is not None:
@@ -345,10 +332,6 @@ class _Training:
         names = list(stack.models[0].space.numbers())
         values = stack.each(lambda model: torch.stack(list(model.space.numbers().values())))
         self.geometry = [dict(zip(names, own, strict=True)) for own in values.tolist()]
-
-    def going(self) -> bool:
-        """Whether there is anything left to train."""
-        return bool(self.state.active) and self.state.passed < (self.members[0].task.config.epochs or 0)
 
     def close(self) -> None:
         """Save, then give the models that trained to the end their weights: the last, or with patience the best."""
@@ -367,9 +350,8 @@ class _Training:
         alone = blas_products(engine.stack.models[0]) if len(engine) == 1 else nullcontext()
         with precision, few_threads(engine.threads), alone:
             passed = engine.epoch(state.passed)
-            validated = engine.validate() if len(passed.failures) < len(engine) else None
-        # Figures of validation data, where they were looked at.
-        held_out = [{}] * len(engine) if validated is None else list(map(engine.validation_figures, validated.tolist()))
+            validated = engine.validate() if len(passed.failures) < len(engine) else []
+        held_out = validated or [{}] * len(engine)
         if self.learned:
             self._read_geometry()
         finite = engine.finite()
@@ -411,14 +393,15 @@ class _Training:
         """Keep the best weights. After so long without progress, go back to them and let the learning rate fall; where
         it does not fall, that is the end."""
         member, tensors = self.state.active[place], self.engine.stack.tensors
-        if self.state.best and (score := held_out_score(record)) > member.best - member.task.tolerance:
+        if self.state.best and (score := held_out_score(record)) > member.best - tolerance(member.task.split):
             member.best, member.best_epoch = max(score, member.best), self.state.passed
             for name, t in tensors.items():
                 self.state.best[name][place] = t[place]
         if member.fall is not None:
             done = self.state.step >= member.fall.end
         else:
-            done = member.gives_up(self.state.passed)
+            patience = member.task.patience
+            done = patience is not None and self.state.passed - member.best_epoch >= patience
             if done and self.engine.config.cooldown:
                 done, member.fall = False, self.engine.early_fall(member.best_epoch)
                 if member.fall is not None:

@@ -30,7 +30,7 @@ from ..data.files import refuse_dangling, require_file, suggest_path
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, placed_factors
 from ..settings import ADDED, GraphSettings, RowSettings, Settings, described
-from .fitted import METRICS, Fitted, FittedModel, RunFiles
+from .fitted import METRICS, Fitted, FittedModel
 
 __all__ = [
     "FORMAT",
@@ -259,17 +259,17 @@ def save_fitted(
         description: what else `config.json` shall hold; of a table, `data` with the `schema` among it.
         data: the graph that it was trained on, where it was one.
     """
-    stored = fitted.stored(data)
+    arrays, split, known = fitted.stored(data)
     tensors = {f"model.{name}": t.float() for name, t in fitted.model.state_dict().items()}
-    places = {"space": embedding.space, "sigma": embedding.sigma, **stored.split}
+    places = {"space": embedding.space, "sigma": embedding.sigma, **split}
     of_nodes = (("popularity", embedding.popularity), ("side", embedding.side))
     places |= {name: numbers for name, numbers in of_nodes if numbers is not None}
     write_records(folder / METRICS, fitted.history)
-    write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in stored.arrays.items()})
+    write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in arrays.items()})
     write_tensors(folder / EMBEDDING, {name: torch.from_numpy(a) for name, a in places.items()})
     sums = {name: hashlib.sha256((folder / file).read_bytes()).hexdigest() for file, name in _SUMS.items()}
     own = {**description_of(fitted.config, fitted.kind), **sums}
-    write_json(folder / CONFIG, {**own, **stored.description, **description})
+    write_json(folder / CONFIG, {**own, **known, **description})
 
 
 def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
@@ -368,7 +368,7 @@ def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.de
     """A model of a kind, `Fitted` or `FittedGraph`, that `save_fitted` wrote."""
     description, tensors, places = read_model(folder, kind.kind)
     try:
-        fitted, data = kind.restore(RunFiles(description, tensors, places, read_records(folder / METRICS)))
+        fitted, data = kind.restore(description, tensors, places, read_records(folder / METRICS))
         if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
             raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
         factors = placed_factors(fitted.double().model.space, kind.units)
