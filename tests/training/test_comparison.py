@@ -29,8 +29,8 @@ from curvae.training.comparison import (
     recovery_criterion,
 )
 from curvae.training.evaluate import stability
-from curvae.training.problems import Judged
 from curvae.training.rows import Split, random_split
+from curvae.training.stacks import Judged
 
 SMALL = Config(hidden=(4,), epochs=1, batch_size=64, seed=7)
 

@@ -23,8 +23,8 @@ from ..runs import Reporter, Step
 from ..runs.folders import today
 from ..settings import ADDED
 from ..training.config import choose_device, few_threads
+from ..training.fitting import default_jobs
 from ..training.storage import json_text, locked, read_json, versions, write_bytes, write_json, write_text
-from ..training.workers import default_jobs
 from .experiment import PICTURES, Experiment, Plan, Shard, Workspace, markdown
 from .figures import GALLERY
 from .tables import ABLATION, SEARCHED, TABLE1, TABLE2, TABLE3, TABLE4

@@ -19,6 +19,7 @@ from ..maps.orientation import frames_to_json
 from ..settings import described
 from ..training.comparison import Comparison, Outcome
 from ..training.config import Config, Settings
+from ..training.fitting import default_jobs
 from ..training.processes import process_count, require_shareable
 from ..training.storage import (
     CONFIG,
@@ -31,7 +32,6 @@ from ..training.storage import (
     save_fitted,
     write_json,
 )
-from ..training.workers import default_jobs
 from .folders import new_folder, write_map, write_report, write_table
 from .graph_run import GraphRun
 from .rows_run import RowsRun

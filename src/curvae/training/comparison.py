@@ -32,12 +32,10 @@ from ..settings import Settings
 from .build import Effects, require_buildable
 from .config import Config, require_count
 from .evaluate import Stability, stability
-from .fitting import train_many
-from .problems import Judged, Listener, Problem, TaskT, Warn
+from .fitting import default_jobs, train_many
 from .rows import HELD_OUT, Data, Split, random_split
 from .rows_problem import SAMPLES, plan_rows, scaling_for
-from .stacks import train_stack
-from .workers import default_jobs
+from .stacks import Judged, Listener, Problem, TaskT, Warn, train_stack
 
 __all__ = [
     "FEWEST_COMPARED",

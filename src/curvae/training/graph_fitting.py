@@ -30,7 +30,7 @@ from .graph_problem import (
     feature_scaling,
     listed,
 )
-from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
+from .stacks import Judged, ModelInTraining, Problem, Task, require_one_each
 
 __all__ = ["GraphComparison", "GraphProblem", "compare_graph", "fit_graph", "fit_graphs", "plan_graphs"]
 

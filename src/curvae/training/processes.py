@@ -27,9 +27,8 @@ import torch
 
 from ..errors import CurvaeError
 from .config import Config, few_threads
-from .problems import FittedT, Listener, Problem, TaskT
 from .row_sources import SHARDS, BatchShard, ProcessGroup
-from .stacks import Checkpoint, train_stack
+from .stacks import Checkpoint, FittedT, Listener, Problem, TaskT, train_stack
 
 __all__ = [
     "Launched",

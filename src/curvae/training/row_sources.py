@@ -6,10 +6,9 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
-from threading import Lock
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -346,55 +345,27 @@ class DiskRows(ModelRows):
         order = self._order(plan, number)
         positions = np.empty_like(order)
         positions[order] = np.arange(len(order))
-        made = _Round(self._share.owns(positions), torch.from_numpy(self._share.count_before(positions)))
-        blocks = plan.rounds[number].tolist()
-        firsts = (np.cumsum(self._counts[blocks]) - self._counts[blocks]).tolist()
-        wanted = [
-            (block, first)
-            for block, first in zip(blocks, firsts, strict=True)
-            if made.mine[first : first + self._counts[block]].any()
-        ]
-        tasks = wanted or [(blocks[-1], firsts[-1])]  # without a row, for the parts that a batch has
-        for _ in self._readers.map(lambda task: self._place(made, *task), tasks):
+        mine, target = self._share.owns(positions), torch.from_numpy(self._share.count_before(positions))
+        # Room from NumPy: what torch allocated, it may keep for itself when it is released.
+        parts = {
+            name: torch.from_numpy(np.empty((int(mine.sum()), *part.shape[1:]), part.numpy().dtype))
+            for name, part in {**self.rows.read(self.index[:0]), "positions": self.index[:0]}.items()
+        }
+
+        def place(block: int, first: int) -> None:
+            """Bring the rows of a block to their positions; the first of them is this one of the round."""
+            start, stop = self._firsts[block : block + 2].tolist()
+            rows = torch.from_numpy(np.flatnonzero(mine[first : first + stop - start]))
+            if len(rows):
+                index = start + rows
+                for name, part in {**self.rows.read(self.index[index]), "positions": index}.items():
+                    parts[name][target[first + rows]] = part
+
+        blocks = plan.rounds[number]
+        firsts = np.cumsum(self._counts[blocks]) - self._counts[blocks]
+        for _ in self._readers.map(place, blocks.tolist(), firsts.tolist()):
             pass
-        return made.parts
-
-    def _place(self, made: _Round, block: int, first: int) -> None:
-        """Read the rows of a block and bring them to their positions; the first of them is this one of the round."""
-        start, stop = self._firsts[block : block + 2].tolist()
-        own = slice(first, first + stop - start)
-        positions = torch.from_numpy(start + np.flatnonzero(made.mine[own]))
-        parts = {**self.rows.read(self.index[positions]), "positions": positions}
-        made.put(parts, made.target[own][positions - start])
-
-
-@dataclass(frozen=True)
-class _Round:
-    """Rows of a round, which threads bring to their positions in the order of the epoch.
-
-    Arguments:
-        mine: which rows are those of this process, (rows,).
-        target: their positions among these, (rows,).
-    """
-
-    mine: NDArray[np.bool_]
-    target: Tensor
-    parts: dict[str, Tensor] = field(default_factory=dict)
-    _lock: Any = field(default_factory=Lock)
-
-    def put(self, parts: dict[str, Tensor], target: Tensor) -> None:
-        """Put rows in their positions."""
-        with self._lock:
-            for name, part in parts.items():
-                if name not in self.parts:
-                    self.parts[name] = _allocate(int(self.mine.sum()), part)
-        for name, part in parts.items():
-            self.parts[name][target] = part
-
-
-def _allocate(rows: int, like: Tensor) -> Tensor:
-    """Allocate room for rows with NumPy: what torch allocated, it may keep for itself when it is released."""
-    return torch.from_numpy(np.empty((rows, *like.shape[1:]), like.numpy().dtype))
+        return parts
 
 
 class StackedRows(ModelRows):

@@ -29,9 +29,9 @@ from .engine import BatchEngine
 from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
 from .neighbourhoods import Neighbourhood, Neighbourhoods, neighbourhood
-from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
 from .row_sources import ModelRows, RowPool
 from .rows import HELD_OUT, Data, Rows, Split, layout_of, random_split
+from .stacks import Judged, ModelInTraining, Problem, Task, require_one_each
 
 __all__ = [
     "SAMPLES",
