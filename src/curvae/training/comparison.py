@@ -47,7 +47,6 @@ __all__ = [
     "Paired",
     "Repeat",
     "best_curvature",
-    "by_split",
     "compare",
     "compare_planned",
     "compare_splits",
@@ -149,30 +148,6 @@ def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -
     return [0.0, *dict.fromkeys(float(c) for c in curvatures)]
 
 
-def by_split(
-    results: Sequence[Judged], values: Sequence[float], seed: int, warn: Callable[[str], None]
-) -> dict[int, dict[float, Judged]]:
-    """Results by split and curvature; splits of which a model failed are left out, unless too few would stay.
-
-    Arguments:
-        results: of every split in turn, one for each of `values`.
-        values: of c.
-        seed: of the first split.
-        warn: told of what is left out.
-    """
-    found = {}
-    for i, start in enumerate(range(0, len(results), len(values))):
-        mine = dict(zip(values, results[start : start + len(values)], strict=True))
-        if any(result.failure is not None for result in mine.values()):
-            warn(f"the split of seed {seed + i} is left out: a model of it failed")
-        else:
-            found[i] = mine
-    if len(found) < _FEWEST:
-        failure = next(result.failure for result in results if result.failure is not None)
-        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
-    return found
-
-
 # Criteria of a comparison besides the likelihood, each with its own test, and what to choose for which purpose.
 
 
@@ -206,8 +181,14 @@ def best_curvature(repeats: Sequence[Repeat]) -> float:
     return max(curved, key=lambda c: fmean(float(one.validation[c]) for one in repeats))
 
 
+@dataclass(frozen=True)
 class Gain:
-    """What curvature gains by a measure. Subclasses hold the scores of every split, higher is better, and `ratio`."""
+    """What curvature gains by a measure.
+
+    Arguments:
+        repeats: scores of every split, higher is better.
+        ratio: test data over training data, which corrects the variance as in `Paired`.
+    """
 
     gain_name: ClassVar[str] = "gain"
 
@@ -274,16 +255,13 @@ class Criterion(Gain):
         name: of the measure, such as "faithfulness".
         meaning: what it measures, in a few words.
         purpose: whoever wants this should choose by it: "for a map that keeps neighbours".
-        repeats: scores of every split, higher is better. The c of a split is the best one on the validation data of the
-            others: trainings are lucky with their maps, and chosen by its own a split would choose its luck.
-        ratio: test data over training data, as of `Paired`.
+        repeats, ratio: as of `Gain`. The c of a split is the best one on the validation data of the others: trainings
+            are lucky with their maps, and chosen by its own a split would choose its luck.
     """
 
     name: str
     meaning: str
     purpose: str
-    repeats: list[Repeat]
-    ratio: float
 
     @property
     def chosen(self) -> list[float]:
@@ -312,8 +290,7 @@ class Comparison(Gain):
     """The result of `compare` or `compare_graph`.
 
     Arguments:
-        repeats: scores of every split.
-        ratio: test data over training data, which corrects the variance.
+        repeats, ratio: as of `Gain`.
         stability: how alike the maps of the repeats are, by curvature.
         maps: of every repeat, all data, by curvature.
         config: settings.
@@ -329,8 +306,6 @@ class Comparison(Gain):
     unit: ClassVar[str] = "nats a row"
     factor: ClassVar[float] = 1.0
 
-    repeats: list[Repeat]
-    ratio: float
     stability: dict[float, Stability | None]
     maps: dict[float, list[Embedding]]
     config: Any
@@ -539,7 +514,16 @@ def compare_splits(
     config, values, splits = planned.config, planned.values, planned.splits
     jobs = jobs or default_jobs(planned.problem.asked)
     results = train_many(planned.problem, planned.tasks, jobs=jobs, warn=warn, work=judge_stack, **training)
-    kept = by_split(results, values, config.seed, warn)
+    kept: dict[int, dict[float, Judged]] = {}
+    for i, start in enumerate(range(0, len(results), len(values))):
+        mine = dict(zip(values, results[start : start + len(values)], strict=True))
+        if any(result.failure is not None for result in mine.values()):
+            warn(f"the split of seed {config.seed + i} is left out: a model of it failed")
+        else:
+            kept[i] = mine
+    if len(kept) < _FEWEST:
+        failure = next(result.failure for result in results if result.failure is not None)
+        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
     repeats = [
         Repeat(config.seed + i, {c: r.validation for c, r in mine.items()}, {c: r.test for c, r in mine.items()})
         for i, mine in kept.items()
@@ -673,4 +657,4 @@ def _criterion(
         among, *asked = (random.permutation(part)[:most] for part, most in limits)
         validation, test = (dict(zip(found.maps, score(maps, part, among), strict=True)) for part in asked)
         repeats.append(Repeat(one.seed, validation, test, linear(asked[1], among, maps[0].dim)))
-    return Criterion(name, meaning, purpose, repeats, found.ratio)
+    return Criterion(repeats, found.ratio, name, meaning, purpose)

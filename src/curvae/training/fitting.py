@@ -224,7 +224,7 @@ def _resumed(
     return problem.fingerprinted(tasks), existing_checkpoints(folder, resume, len(tasks))
 
 
-# Stacks that are trained at the same time, in processes of this machine or on the workers of a cluster that joblib knows.
+# Stacks that are trained at the same time, in processes of this machine or by workers of a cluster that joblib knows.
 
 _LOOK_EVERY = 0.2  # seconds between two looks at what the processes have done
 

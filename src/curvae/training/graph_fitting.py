@@ -109,10 +109,15 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
         return {"graph": self.sources[task.source].fingerprint, "split": split}
 
     def models(self, tasks: Sequence[GraphTask]) -> list[GraphVAE]:
-        return [
-            _start(self.build(task.config, task.sizes[0], task.sizes[2]), task).to(self.device, self.dtype)
-            for task in tasks
-        ]
+        made = []
+        for task in tasks:
+            nodes, edges, features = task.sizes
+            model = self.build(task.config, nodes, features)
+            if task.config.pairs == "balanced" and isinstance(model.edges, FermiDirac):
+                # Edges are as rare among the pairs of a fresh model as in the graph.
+                model.edges.lower(math.log(max(1, pair_count(nodes, model.directed) - edges) / max(1, edges)))
+            made.append(model.to(self.device, self.dtype))
+        return made
 
     def engine(self, tasks: Sequence[GraphTask], models: Sequence[GraphVAE]) -> GraphEngine:
         shown, watched = [], []
@@ -143,14 +148,6 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
             links = hidden_links(embedding, task.split)
             judged.append(Judged(links["validation"], links["test"], embedding, one.failure))
         return judged
-
-
-def _start(model: GraphVAE, task: GraphTask) -> GraphVAE:
-    """Let edges be as rare among the pairs of a fresh model as in the graph."""
-    nodes, edges, _ = task.sizes
-    if task.config.pairs == "balanced" and isinstance(model.edges, FermiDirac):
-        model.edges.lower(math.log(max(1, pair_count(nodes, model.directed) - edges) / max(1, edges)))
-    return model
 
 
 def fit_graph(

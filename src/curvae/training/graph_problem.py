@@ -33,13 +33,11 @@ __all__ = [
     "GraphEngine",
     "Observed",
     "build_graph_model",
-    "feature_arrays",
     "feature_scaling",
     "feature_tensor",
     "graph_facts",
     "listed",
     "require_buildable_graph",
-    "restored_features",
 ]
 
 # From a configuration to a fresh model of a graph.
@@ -128,27 +126,6 @@ def feature_tensor(features: Matrix, scaling: Scaling, device: torch.device | st
     return sparse.to(device)
 
 
-_SPARSE = ("data", "indices", "indptr")
-
-
-def feature_arrays(features: Matrix) -> dict[str, NDArray[Any]]:
-    """What `restored_features` makes features of, by name."""
-    if not issparse(features):
-        return {"features": features}
-    return {f"features.{name}": getattr(features, name) for name in _SPARSE}
-
-
-def restored_features(tensors: Mapping[str, Tensor], nodes: int, width: int) -> Matrix | None:
-    """The features whose arrays are among these tensors, if there are any."""
-    if "features" in tensors:
-        return tensors["features"].numpy()
-    if "features.data" not in tensors:
-        return None
-    found = csr_array(tuple(tensors[f"features.{name}"].numpy() for name in _SPARSE), shape=(nodes, width))
-    found.check_format(full_check=True)
-    return found
-
-
 # Steps over whole graphs.
 
 DENSE = 1024
@@ -202,25 +179,20 @@ class Observed:
             dense = self.n_nodes <= (DENSE // 4 if self.directed else DENSE)
         return AdjacencyMaker(self.edges, self.n_nodes, weights, dense, self.directed)
 
-    def adjacency(self, dtype: torch.dtype) -> Adjacency:
-        """Â of all these edges."""
-        return self.maker(dtype)()
+    def all_pairs(self, balanced: bool) -> AnyPairs:
+        """Return the edges, which stand for all pairs of nodes; `balanced` ones count by their weights, others alike.
 
-    @property
-    def intensities(self) -> Tensor | None:
-        """How often each edge counts: its weight beside the mean weight, which so has no unit."""
-        return None if self.weights is None else self.weights / self.weights.mean()
+        Weights are divided by their mean, and so have no unit.
+        """
+        if self.weights is None or not balanced:
+            return self.edges
+        return WeightedEdges(self.edges, self.weights / self.weights.mean())
 
     def sampler(self, balanced: bool) -> PairSampler:
-        """Draws balanced pairs of nodes with edges, which count by their weights, or any pairs, whose edges all count
-        alike."""
-        weights = self.intensities if balanced else None
+        """Return what draws balanced pairs of nodes with edges, or any pairs; edges count as in `all_pairs`."""
+        pairs = self.all_pairs(balanced)
+        weights = pairs.weight if isinstance(pairs, WeightedEdges) else None
         return PairSampler(self.edges, self.n_nodes, balanced, self.directed, weights)
-
-    def all_pairs(self, balanced: bool) -> AnyPairs:
-        """All pairs of nodes in their place."""
-        weights = self.intensities if balanced else None
-        return self.edges if weights is None else WeightedEdges(self.edges, weights)
 
 
 class GraphEngine(Engine[GraphVAE, GraphConfig]):
@@ -335,6 +307,7 @@ def _auc(scores: NDArray[np.float64]) -> float:
     return float((rankdata(scores)[:half].mean() - (half + 1) / 2) / half)
 
 
+_SPARSE = ("data", "indices", "indptr")
 _SPLIT = ("train", "validation", "test", "validation_absent", "test_absent")
 
 
@@ -374,7 +347,11 @@ class FittedGraph(FittedModel):
         if data.labels is not None:
             arrays["labels"] = _packed(data.labels)
         if data.features is not None and self.scaling is not None:
-            arrays |= {**feature_arrays(data.features), **self.scaling.to_arrays()}
+            arrays |= self.scaling.to_arrays()
+            if issparse(data.features):
+                arrays |= {f"features.{name}": getattr(data.features, name) for name in _SPARSE}
+            else:
+                arrays["features"] = data.features
         split = {}
         if self.split is not None:
             split = {f"split.{name}": np.ascontiguousarray(getattr(self.split, name).T) for name in _SPLIT}
@@ -421,12 +398,18 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
 
 
 def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Graph:
-    names = _unpacked(tensors["names"])
+    names, features = _unpacked(tensors["names"]), None
+    if "features" in tensors:
+        features = tensors["features"].numpy()
+    elif "features.data" in tensors:
+        parts = tuple(tensors[f"features.{name}"].numpy() for name in _SPARSE)
+        features = csr_array(parts, shape=(len(names), len(facts["features"])))
+        features.check_format(full_check=True)
     graph = Graph(
         names=names,
         edges=np.ascontiguousarray(tensors["edges"].numpy().T),
         weights=tensors["weights"].numpy() if "weights" in tensors else None,
-        features=restored_features(tensors, len(names), len(facts["features"])),
+        features=features,
         feature_names=tuple(facts["features"]),
         labels=_unpacked(tensors["labels"]) if "labels" in tensors else None,
         label_name=facts["label"],

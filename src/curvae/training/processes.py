@@ -21,7 +21,7 @@ from datetime import timedelta
 from functools import partial
 from multiprocessing import get_all_start_methods, get_context, parent_process
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -31,7 +31,6 @@ from .row_sources import SHARDS, BatchShard, ProcessGroup
 from .stacks import Checkpoint, FittedT, Listener, Problem, TaskT, train_stack
 
 __all__ = [
-    "Launched",
     "is_worker",
     "launched",
     "process_count",
@@ -49,19 +48,12 @@ class _LostError(Exception):
     """The first process of a training has ended: nobody is left to report to."""
 
 
-class Launched(NamedTuple):
-    """Rank of this process among those that `torchrun` started, and their number."""
-
-    rank: int
-    size: int
-
-
-def launched() -> Launched | None:
-    """Return the rank and the number of processes where `torchrun`, or something like it, started them; else None."""
+def launched() -> BatchShard | None:
+    """Return which process this is and of how many, where `torchrun`, or something like it, started them; else None."""
     names = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
     if not all(name in os.environ for name in names) or int(os.environ["WORLD_SIZE"]) == 1:
         return None
-    return Launched(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    return BatchShard(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
 
 def process_count(asked: int | None) -> int:
@@ -202,7 +194,7 @@ def run_worker() -> Any:
     started = launched()
     assert started is not None
     try:
-        (fitted,) = _follow(_torchrun_store(), BatchShard(*started))
+        (fitted,) = _follow(_torchrun_store(), started)
         return fitted
     except _LostError:
         sys.exit(1)

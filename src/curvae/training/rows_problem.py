@@ -40,8 +40,6 @@ __all__ = [
     "chosen_likelihood",
     "digest",
     "plan_rows",
-    "require_batch_memory",
-    "scaling_digest",
     "scaling_for",
     "validation_rows",
 ]
@@ -101,16 +99,6 @@ def _weighted(arrays: Arrays) -> Arrays:
     if weight.shape != (len(arrays),) or not bool((np.isfinite(weight) & (weight >= 0)).all()) or not weight.any():
         raise CurvaeError("weight must be a number of at least 0 for every row, and not always 0; correct it")
     return replace(arrays, weight=weight / weight.mean())
-
-
-def require_batch_memory(config: Config, rows: int, features: int) -> None:
-    """Raise unless the outputs of a step with their gradients, or its noise, fit in memory: far from all it takes."""
-    rows = min(config.batch_size, rows)
-    memory.require(
-        8.0 * config.samples * rows * max(features, config.dim),
-        f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
-        fix="lower batch_size or samples",
-    )
 
 
 def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:
@@ -175,7 +163,13 @@ def plan_rows(
         )
         weightless = arrays.weight is not None and not arrays.weight.all()
         why = "some rows have no weight, and would be neighbours all the same" if weightless else hindrance
-        require_batch_memory(config, len(split.train), layout.features)
+        # The outputs of a step with their gradients, or its noise: far from all it takes.
+        rows_at_once = min(config.batch_size, len(split.train))
+        memory.require(
+            8.0 * config.samples * rows_at_once * max(layout.features, config.dim),
+            f"a training with batches of {rows_at_once:,} rows and {config.samples:,} draws of each",
+            fix="lower batch_size or samples",
+        )
         config = resolve_defaults(replace(config, likelihood=likelihood), split.counts, layout, why)
         scaling = (
             once(
@@ -209,23 +203,25 @@ class RowsProblem(Problem[RowsTask, Fitted]):
     def fingerprints(self, task: RowsTask, known: dict[Any, str]) -> dict[str, str]:
         key = task.source, task.layout, task.config.likelihood
         if key not in known:
-            known[key] = self._rows_digest(task)
+            arrays, blocks = self.sources[task.source], task.layout.blocks
+            # Where the likelihood treats all features alike, blocks count only if all columns are categorical: so it is
+            # in checkpoints of before columns of several kinds were told apart.
+            if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
+                blocks = ()
+            described = [arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]
+            if arrays.on_disk:  # the memory decides on the order of the rows
+                described.append(arrays.x.memory)
+            found = hashlib.sha256(json.dumps(described).encode())
+            for part in arrays.per_row.values():
+                hash_rows(part, found)
+            known[key] = found.hexdigest()
+        scaling = task.scaling
+        with np.errstate(all="ignore"):
+            figures = np.stack([scaling.shift / scaling.scale, np.log(scaling.scale)])
+        # To six digits: other machines round the last ones of a mean otherwise.
+        figures = np.round(figures, 6).astype("<f8") + 0.0
         split = (part.astype("<i8") for part in (task.split.train, task.split.validation, task.split.test))
-        return {"rows": known[key], "split": digest(*split), "scaling": scaling_digest(task.scaling)}
-
-    def _rows_digest(self, task: RowsTask) -> str:
-        arrays, blocks = self.sources[task.source], task.layout.blocks
-        # Where the likelihood treats all features alike, blocks count only if all columns are categorical: so it is in
-        # checkpoints of before columns of several kinds were told apart.
-        if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
-            blocks = ()
-        described = [arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]
-        if arrays.on_disk:  # the memory decides on the order of the rows
-            described.append(arrays.x.memory)
-        found = hashlib.sha256(json.dumps(described).encode())
-        for part in arrays.per_row.values():
-            hash_rows(part, found)
-        return found.hexdigest()
+        return {"rows": known[key], "split": digest(*split), "scaling": digest(figures)}
 
     def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
         starts: dict[tuple[int, int], tuple[NDArray[np.float64], Effects | None]] = {}
@@ -342,13 +338,6 @@ def validation_rows(task: RowsTask) -> NDArray[np.int64]:
         return rows
     most = max(1, int(_LOOK * config.epoch_steps * config.batch_size))
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
-
-
-def scaling_digest(scaling: Scaling) -> str:
-    """To six digits: other machines round the last ones of a mean otherwise."""
-    with np.errstate(all="ignore"):
-        figures = np.stack([scaling.shift / scaling.scale, np.log(scaling.scale)])
-    return digest(np.round(figures, 6).astype("<f8") + 0.0)
 
 
 def digest(*arrays: NDArray[Any]) -> str:

@@ -45,7 +45,6 @@ __all__ = [
     "read_description",
     "read_json",
     "read_metadata",
-    "read_model",
     "read_records",
     "read_tensors",
     "remove_files",
@@ -272,21 +271,6 @@ def save_fitted(
     write_json(folder / CONFIG, {**own, **known, **description})
 
 
-def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
-    """What `save_fitted` wrote, as it was written: the description, the tensors of the model and of the embedding."""
-    description = read_description(folder, kind)
-    if "model_sha256" not in description:
-        raise unfinished_error(folder, description, kind)
-    parts = []
-    for file, name in _SUMS.items():
-        parts.append(read_tensors(folder / file)[0])
-        if hashlib.sha256((folder / file).read_bytes()).hexdigest() != description.get(name):
-            raise CurvaeError(
-                f"{folder / file} is not the file that was written (its checksum differs); restore it or train again"
-            )
-    return description, parts[0], parts[1]
-
-
 def unfinished_error(folder: Path, description: Mapping[str, Any], kind: str) -> CurvaeError:
     """Name the whole command that finishes a run; only its beginning where the run was not started by a command."""
     if not (typed := description.get("command")):
@@ -328,10 +312,9 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
 
 def _settings_kind(description: Mapping[str, Any]) -> type[Settings]:
     """Return whether a run, or all trainings of a comparison, have the settings of rows or of a graph."""
-    if description.get("kind") == "comparison":
-        source = description.get("source")
-        return GraphSettings if isinstance(source, Mapping) and "nodes" in source else RowSettings
-    return GraphSettings if description.get("kind") == "graph" else RowSettings
+    source = description.get("source") if description.get("kind") == "comparison" else None
+    graph = description.get("kind") == "graph" or (isinstance(source, Mapping) and "nodes" in source)
+    return GraphSettings if graph else RowSettings
 
 
 def _wrong_kind(folder: Path, description: Mapping[str, Any], wanted: str, command: str) -> CurvaeError:
@@ -366,7 +349,17 @@ class Loaded(NamedTuple):
 
 def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.device | str = "cpu") -> Loaded:
     """A model of a kind, `Fitted` or `FittedGraph`, that `save_fitted` wrote."""
-    description, tensors, places = read_model(folder, kind.kind)
+    description = read_description(folder, kind.kind)
+    if "model_sha256" not in description:
+        raise unfinished_error(folder, description, kind.kind)
+    parts = []
+    for file, name in _SUMS.items():
+        parts.append(read_tensors(folder / file)[0])
+        if hashlib.sha256((folder / file).read_bytes()).hexdigest() != description.get(name):
+            raise CurvaeError(
+                f"{folder / file} is not the file that was written (its checksum differs); restore it or train again"
+            )
+    tensors, places = parts
     try:
         fitted, data = kind.restore(description, tensors, places, read_records(folder / METRICS))
         if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
