@@ -25,13 +25,11 @@ from curvae.training import (
     fit,
     fit_many,
     random_split,
-    row_sources,
 )
 from curvae.training.comparison import faithfulness_criterion
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods
-from curvae.training.row_sources import SHARDS, BatchShard, DiskRows, RowPool, StackedRows, shard_order
-from curvae.training.rows import Rows
+from curvae.training.rows import SHARDS, BatchShard, DiskRows, RowPool, Rows, StackedRows, shard_order
 from curvae.training.rows_problem import plan_rows
 from disk_data import COLUMNS, MEMORY, mixed_table, numbered, write_parts
 from trainings import CapturedEngine, assert_same, killed_at_write, state
@@ -207,7 +205,7 @@ def _memory_order(monkeypatch):
             rows = StackedRows(RowPool([self.rows]), [0], self.index.unsqueeze(0), self._neighbours)
             return rows.batches(generators, size, own)
 
-    monkeypatch.setattr(row_sources, "DiskRows", MemoryOrder)
+    monkeypatch.setattr("curvae.training.rows.DiskRows", MemoryOrder)
 
 
 def counts(rows):

@@ -20,8 +20,7 @@ from scipy import sparse
 from curvae.data import Arrays, load
 from curvae.errors import CurvaeError
 from curvae.training import Config, Scaling, fit, stacks
-from curvae.training.row_sources import SHARDS, BatchShard, DiskRows, RowPool
-from curvae.training.rows import Rows, random_split
+from curvae.training.rows import SHARDS, BatchShard, DiskRows, RowPool, Rows, random_split
 from disk_data import COLUMNS, MEMORY, numbered, write_parquet
 from processes import child, start_server
 from running import SMALL, config, curvae, refused, write_table

@@ -29,7 +29,7 @@ from curvae.training import Scaling, build, engine, fit, fit_many, fitting, rand
 from curvae.training.engine import BatchEngine, losses
 from curvae.training.fitted import METRICS, Fitted
 from curvae.training.fitting import stacks as partition
-from curvae.training.row_sources import RowPool
+from curvae.training.rows import RowPool
 from curvae.training.rows_problem import RowsTask, plan_rows
 from curvae.training.stacks import existing_checkpoints, visible_folder
 from curvae.training.storage import read_tensors, write_tensors

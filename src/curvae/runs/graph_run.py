@@ -31,8 +31,15 @@ from ..training.comparison import curved_values
 from ..training.config import GraphConfig, require_count
 from ..training.evaluate import map_health
 from ..training.graph_evaluate import embed_graph, judge_split, missing_links, neighbourhood, score_links
-from ..training.graph_fitting import GraphComparison, compare_graph, fit_graph, fit_graphs
-from ..training.graph_problem import FittedGraph, graph_facts, require_buildable_graph
+from ..training.graph_problem import (
+    FittedGraph,
+    GraphComparison,
+    compare_graph,
+    fit_graph,
+    fit_graphs,
+    graph_facts,
+    require_buildable_graph,
+)
 from ..training.storage import MODEL, Loaded, read_tensors
 from . import pages
 from .folders import embedding_table, output_file, write_map, write_table

@@ -65,8 +65,7 @@ from ..training.config import Config, GraphConfig
 from ..training.evaluate import Likelihoods, Stability, active_dimensions
 from ..training.fitted import Fitted, FittedModel
 from ..training.graph_evaluate import Neighbourhood, link_baselines
-from ..training.graph_fitting import GraphComparison
-from ..training.graph_problem import FittedGraph, listed
+from ..training.graph_problem import FittedGraph, GraphComparison, listed
 from ..viewer import View
 
 __all__ = [

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from ..models import VAE, Batch, Stack
 from ..models.stack import trace
-from .row_sources import EVERY, ModelRows, StackedRows
+from .rows import EVERY, ModelRows, StackedRows
 
 __all__ = ["CapturedStep", "capture", "padded", "prefetch", "transfer"]
 

@@ -20,7 +20,7 @@ from ..settings import epochs_per_pass
 from .captured import CapturedStep
 from .config import Config, Settings
 from .fitted import Record
-from .row_sources import EVERY, SINGLE, ModelRows, ProcessGroup
+from .rows import EVERY, SINGLE, ModelRows, ProcessGroup
 
 __all__ = [
     "WINDOW",

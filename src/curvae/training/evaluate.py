@@ -21,8 +21,7 @@ from ..models import Stack, marginal_likelihood
 from ..models.stack import architecture
 from .config import require_count
 from .fitted import Fitted
-from .row_sources import RowPool
-from .rows import Data
+from .rows import Data, RowPool
 
 __all__ = [
     "Embedding",

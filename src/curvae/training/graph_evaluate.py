@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,7 +14,9 @@ from ..data import EdgeSplit, Graph
 from ..data.graphs.graph_data import Edges, Rule, matched_pairs, neighbourhood_ranks, rules
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, placed
-from .graph_problem import FittedGraph
+
+if TYPE_CHECKING:
+    from .graph_problem import FittedGraph
 
 __all__ = [
     "Links",

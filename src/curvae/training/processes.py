@@ -27,7 +27,7 @@ import torch
 
 from ..errors import CurvaeError
 from .config import Config, few_threads
-from .row_sources import SHARDS, BatchShard, ProcessGroup
+from .rows import SHARDS, BatchShard, ProcessGroup
 from .stacks import Checkpoint, FittedT, Listener, Problem, TaskT, train_stack
 
 __all__ = [

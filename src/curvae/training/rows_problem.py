@@ -29,8 +29,7 @@ from .engine import BatchEngine
 from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
 from .neighbourhoods import Neighbourhood, Neighbourhoods, neighbourhood
-from .row_sources import ModelRows, RowPool
-from .rows import HELD_OUT, Data, Rows, Split, layout_of, random_split
+from .rows import HELD_OUT, Data, ModelRows, RowPool, Rows, Split, layout_of, random_split
 from .stacks import Judged, ModelInTraining, Problem, Task, require_one_each
 
 __all__ = [
@@ -91,8 +90,15 @@ def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
     return name, family.layout(arrays.x, layout), reason
 
 
-def _weighted(arrays: Arrays) -> Arrays:
-    """The data with weights that are 1 in the mean."""
+def _prepared(data: Data, blocks: tuple[int, ...]) -> Arrays:
+    """Return data as a matrix of floating-point numbers, with weights that are 1 in the mean; raise for others."""
+    arrays = Arrays.of(data, blocks)
+    shape = getattr(arrays.x, "shape", None)
+    if shape is None or len(shape) != 2:
+        got = f"a {type(arrays.x).__name__}" if shape is None else f"shape {tuple(shape)}"
+        raise CurvaeError(f"data must be a matrix, (rows, features), got {got}; give a two-dimensional numpy array")
+    if isinstance(arrays.x, np.ndarray) and arrays.x.dtype.kind in "iu":
+        arrays = replace(arrays, x=arrays.x.astype(np.float64))
     weight = arrays.weight
     if weight is None:
         return arrays
@@ -148,7 +154,7 @@ def plan_rows(
         given = each[i]
         if id(given) not in places:
             places[id(given)] = len(sources)
-            sources.append(_weighted(Arrays.of(given, blocks)))
+            sources.append(_prepared(given, blocks))
         source = places[id(given)]
         arrays = sources[source]
         rows = len(arrays)

@@ -27,7 +27,7 @@ from ..settings import ADDED
 from .config import Settings, choose_device, few_threads
 from .engine import Engine, Fall, Tensors, figures_by_name
 from .fitted import METRICS, FittedModel, Record, held_out_score, tolerance
-from .row_sources import SINGLE, ProcessGroup
+from .rows import SINGLE, ProcessGroup
 from .storage import (
     make_folder,
     read_metadata,
