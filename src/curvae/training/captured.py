@@ -66,7 +66,7 @@ def transfer(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
 
 
 def padded(batch: Batch | Tensor, size: int) -> Any:
-    """A batch of a stack, or the positions of its rows, (models, rows, …), filled up to `size` rows with its last."""
+    """Fill up a batch of a stack, or positions of its rows, (models, rows, …), to `size` rows with its last."""
     count = (batch if isinstance(batch, Tensor) else batch.x).shape[1]
     missing = size - count
     if not missing:

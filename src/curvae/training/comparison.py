@@ -115,7 +115,7 @@ class Paired:
         return "hyperbolic" if self.mean > 0 else "euclidean"
 
     def verdict(self, unit: str, curved: str, flat: str = "curvature 0", factor: float = 1.0) -> str:
-        """The answer in one sentence, in units of which there are `factor` to those of the differences.
+        """Give the answer in one sentence, in units of which there are `factor` to those of the differences.
 
         `curved` and `flat` are the spaces between which it decides.
         """
@@ -176,7 +176,7 @@ class Repeat:
 
 
 def best_curvature(repeats: Sequence[Repeat]) -> float:
-    """The c > 0 with the best mean on validation data."""
+    """Return the c > 0 with the best mean on validation data."""
     curved = [c for c in repeats[0].validation if c > 0]
     return max(curved, key=lambda c: fmean(float(one.validation[c]) for one in repeats))
 
@@ -339,13 +339,13 @@ class Comparison(Gain):
         return " ".join([first, *(one.sentence for one in self.criteria), *self._advice()])
 
     def _space(self, c: float) -> str:
-        """What to use for this curvature."""
+        """Say what to use for this curvature."""
         if self.config.space is not None:
             return f"the space {self.config.with_curvature(c).space}"
         return f"c = {c:g}" if c else "curvature 0"
 
     def _advice(self) -> list[str]:
-        """What to choose for which purpose, where the criteria disagree or no criterion shows the tree."""
+        """Say what to choose for which purpose, where the criteria disagree or no criterion shows the tree."""
         chosen = {"to model, fill in or draw data": self.choice} | {one.purpose: one.choice for one in self.criteria}
         tree = self.structure == "tree-like"
         if len(set(chosen.values())) > 1:

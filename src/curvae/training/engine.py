@@ -48,7 +48,7 @@ def losses(
     pull: Tensor | None = None,
     kept: Tensor | None = None,
 ) -> Tensor:
-    """The loss of every model, (models,): the mean over its rows, each multiplied by its weight.
+    """Compute the loss of every model, (models,): the mean over its rows, each multiplied by its weight.
 
     Arguments:
         terms: of a batch.
@@ -82,7 +82,7 @@ def _missed(terms: MapTerms, pull: Tensor) -> Tensor:
 
 
 def figures_by_name(means: Sequence[float]) -> Record:
-    """What an epoch gave, by name."""
+    """Name the mean figures of an epoch."""
     reconstruction, kl, *missed = means
     found = {"elbo": reconstruction - kl, "reconstruction": reconstruction, "kl": kl}
     return {**found, "neighbours": missed[0]} if missed else found
@@ -91,7 +91,7 @@ def figures_by_name(means: Sequence[float]) -> Record:
 def figures(
     terms: Terms | MapTerms, pull: Tensor | None, weight: Tensor | None = None, kept: Tensor | None = None
 ) -> Tensor:
-    """Sums over the rows of what records show, (2 or 3, models); arguments as of `losses`."""
+    """Sum over the rows what records show, (2 or 3, models); arguments as of `losses`."""
     found = [term.detach().mean(-2, dtype=torch.float64) for term in terms[:2]]
     if pull is not None and isinstance(terms, MapTerms):
         found.append(_missed(terms, pull).detach().double().view_as(found[0]))
@@ -207,11 +207,6 @@ class Adam:
         moments = [moment for pair in self.moments.values() for moment in pair]
         return moments + [count for group in self._groups for count in group.counts]
 
-    @property
-    def rates(self) -> list[float]:
-        """Of the next step, one for each run of models and parameters that share it."""
-        return [float(group.rate) for group in self._groups]
-
     def load(self, moments: Mapping[str, tuple[Tensor, Tensor]], step: int) -> None:
         """Set the state, after `step` steps."""
         for name, pair in moments.items():
@@ -281,7 +276,7 @@ class Adam:
             self._tensors[name].copy_(torch.lerp(old, self._tensors[name], weight))
 
     def _like(self, gradient: Tensor, parameter: Tensor, name: str, models: slice) -> Tensor:
-        """The fused optimiser walks through memory: strides must be those of the parameter."""
+        """Return a gradient with the strides of its parameter: the fused optimiser walks through memory."""
         if (gradient.shape, gradient.stride()) == (parameter.shape, parameter.stride()):
             return gradient
         return gradient.reshape(-1).view(self._shapes[name])[models].view_as(parameter)
@@ -502,14 +497,13 @@ class BatchEngine(Engine[VAE, Config]):
 
     # --- noise ------------------------------------------------------------------------------------------------------
 
-    def window(self, rows: int, size: int) -> int:
-        """Rows whose noise is made at once: all, or as many whole batches as the window holds."""
-        batch = self.config.samples * size * self.stack.models[0].dim
-        return min(rows, size * max(1, WINDOW // batch))
-
     def windows(self, generators: Sequence[torch.Generator], rows: int, size: int) -> Iterator[Tensor]:
-        """Noise for so many rows of each model in batches of `size`, a window (models, k, rows, d) at a time."""
-        model, samples, most = self.stack.models[0], self.config.samples, self.window(rows, size)
+        """Make noise for so many rows of each model in batches of `size`, a window (models, k, rows, d) at a time.
+
+        A window has all rows, or as many whole batches as `WINDOW` allows.
+        """
+        model, samples = self.stack.models[0], self.config.samples
+        most = min(rows, size * max(1, WINDOW // (samples * size * model.dim)))
         for start in range(0, rows, most):
             count = min(most, rows - start)
             made = {one: model.noise(count, samples, one) for one in dict.fromkeys(generators)}
@@ -567,7 +561,7 @@ class BatchEngine(Engine[VAE, Config]):
         return [part.view_as(leaf) for part, leaf in zip(parts, leaves, strict=True)], loss, sums
 
     def _own_rows(self, rows: Batch, noise: Tensor) -> tuple[Batch, Tensor]:
-        """The rows of this process on the device, with their part of the noise of the batch."""
+        """Return the rows of this process on the device, with their part of the noise of the batch."""
         device = self.stack.device
         rows = rows.map(lambda part: part.to(device))
         assert rows.index is not None

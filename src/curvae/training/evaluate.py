@@ -77,7 +77,7 @@ class Likelihoods:
     log_jacobian: float | Array
 
     def require_finite(self, names: Any = None) -> Likelihoods:
-        """The estimates themselves; raises if one is not finite."""
+        """Return the estimates; raise if one is not finite."""
         require_finite("likelihood", [self.log_prob], names)
         return self
 
@@ -310,7 +310,7 @@ def impute(
     seed: int = 0,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Any:
-    """The matrix with the expected value of every missing entry, given the entries of its row that are there.
+    """Return the matrix with the expected value of every missing entry, given the entries of its row that are there.
 
     E[missing | observed] = Σ_k w_k E[x | z_k] / Σ_k w_k over draws z_k from the posterior of the row, with importance
     weights w = p(observed | z)·p(z)/q(z | observed): it tends to the exact expectation under the model as the samples
@@ -360,7 +360,7 @@ def impute(
 
 
 def _expected(fitted: Fitted, arrays: Arrays, samples: int, seed: int) -> NDArray[np.float64]:
-    """Expected values of all entries of some rows, in original units."""
+    """Compute the expected values of all entries of some rows, in original units."""
     model = fitted.model
     batch = fitted.rows(arrays).batch(torch.arange(len(arrays), device=model.device))
     noise = model.noise(1, samples, torch.Generator(model.device).manual_seed(seed))

@@ -42,8 +42,11 @@ Stored = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, Any]]
 
 
 def held_out_score(record: Record) -> float:
-    """What early stopping goes by: the AUC of the validation edges of a graph, or the ELBO of the validation rows less
-    what the map misses of the neighbourhoods of the training rows; −∞ for an epoch after which nobody looked."""
+    """Return what early stopping goes by.
+
+    Of a graph it is the AUC of its validation edges; of rows the ELBO of the validation rows less what the map misses of
+    the neighbourhoods of the training rows; −∞ for an epoch after which nobody looked.
+    """
     if "validation_auc" in record:
         return float(record["validation_auc"])
     return record.get("validation_elbo", -math.inf) - record.get("neighbours", 0.0)
@@ -59,8 +62,8 @@ def tolerance(split: Any) -> float:
 
 
 def kept_record(history: Sequence[Record], tolerance: float) -> Record:
-    """The record of the weights that early stopping keeps: of the best score, or of the last one that comes nearer to
-    it than the tolerance."""
+    """Return the record of the weights that early stopping keeps: of the best score, or of the last one that comes
+    nearer to it than the tolerance."""
     best = max(history, key=held_out_score)
     near = [record for record in history if held_out_score(record) > held_out_score(best) - tolerance]
     return near[-1] if near else best
@@ -86,7 +89,7 @@ class FittedModel(ABC):
     failure: str | None
 
     def double(self) -> Self:
-        """The same with networks in float64, whose figures for a row do not depend on the rows around it."""
+        """Return the same with networks in float64, whose figures for a row do not depend on the rows around it."""
         if self.model.dtype == torch.float64:
             return self
         return replace(self, model=deepcopy(self.model).double())  # type: ignore[type-var]
@@ -115,7 +118,7 @@ class FittedModel(ABC):
 
     @abstractmethod
     def stored(self, data: Any) -> Stored:
-        """What to write; `data` is the graph that it was trained on, where it was one."""
+        """Return what to write; `data` is the graph that it was trained on, where it was one."""
 
     @classmethod
     @abstractmethod
@@ -162,7 +165,7 @@ class Fitted(FittedModel):
     layout: Layout = field(default_factory=lambda: Layout(0))
 
     def arrays(self, data: Arrays | Dataset | Matrix) -> Arrays:
-        """New data, with all that the model must be told about them; raises where that is absent.
+        """Return new data with all that the model must be told about them; raise where that is absent.
 
         NaN are missing values if the model was trained with such.
         """
@@ -172,7 +175,7 @@ class Fitted(FittedModel):
         return replace(arrays, missing=True) if self.layout.missing else arrays
 
     def rows(self, x: Arrays | Dataset | Matrix) -> Rows:
-        """New data as the model sees it."""
+        """Return new data as the model sees it."""
         return Rows(self.arrays(x), self.scaling, self.model.device, self.model.dtype)
 
     def require_covariates(self, data: Arrays | Dataset, schema: Schema, name: str, decode: bool) -> None:
@@ -253,7 +256,7 @@ class Fitted(FittedModel):
 
 
 def restored_model(tensors: Mapping[str, Tensor], sizes: Sequence[int], make: Callable[[], Model]) -> Model:
-    """The model that `make` makes, with its weights; `sizes` are the widths of its encoder, from what it reads on."""
+    """Give the model that `make` makes its weights; `sizes` are the widths of its encoder, from what it reads on."""
     state = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     # The encoder alone holds so many weights: sizes that someone made up are refused before they are allocated.
     if sum(a * b for a, b in pairwise(sizes)) > sum(t.numel() for t in state.values()):

@@ -218,7 +218,7 @@ def train_many(
 def _resumed(
     problem: Problem[TaskT, Any], tasks: Sequence[TaskT], folder: Path | None, resume: bool
 ) -> tuple[Sequence[TaskT], list[list[int]]]:
-    """The tasks as checkpoints describe them, and which of them are in checkpoints of the folder."""
+    """Return the tasks as checkpoints describe them, and which of them are in checkpoints of the folder."""
     if folder is None:
         return tasks, []
     return problem.fingerprinted(tasks), existing_checkpoints(folder, resume, len(tasks))

@@ -49,7 +49,7 @@ class Links:
     ap: float
 
     def __float__(self) -> float:
-        """The figure by which models are compared: AUC."""
+        """Return the figure by which models are compared: AUC."""
         return self.auc
 
 
@@ -134,7 +134,7 @@ def missing_links(
     embedding: Embedding | None = None,
     progress: Callable[[int], None] = lambda nodes: None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The pairs of nodes without an edge that most likely have one, the likeliest first, and their probabilities.
+    """Find the pairs of nodes without an edge that most likely have one, the likeliest first, and their probabilities.
 
     All pairs are looked at, some of them at a time: memory does not grow with the number of pairs.
 
@@ -178,7 +178,7 @@ def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
 
 
 def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
-    """The same from where the nodes lie."""
+    """Compute `link_figures` from where the nodes lie."""
     parts = {
         "validation": (split.validation, split.validation_absent),
         "test": (split.test, split.test_absent),

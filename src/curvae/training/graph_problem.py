@@ -83,7 +83,7 @@ def require_buildable_graph(config: GraphConfig, nodes: int, features: int | Non
 
 
 def build_graph_model(config: GraphConfig, nodes: int, features: int | None = None) -> GraphVAE:
-    """A model with weights drawn from the configuration's seed.
+    """Build a model with weights drawn from the configuration's seed.
 
     Arguments:
         config: its settings.
@@ -186,7 +186,7 @@ class Observed:
         return cls(graph.n_nodes, edges, weights, features, graph.directed)
 
     def maker(self, dtype: torch.dtype, dense: bool | None = None) -> AdjacencyMaker:
-        """Makes Â of these edges or some of them, dense for small graphs or where asked for."""
+        """Return what makes Â of these edges or some of them, dense for small graphs or where asked for."""
         weights = torch.ones_like(self.edges[0], dtype=dtype) if self.weights is None else self.weights.to(dtype)
         if dense is None:  # two products with half of the features each are the slower, the larger the matrix
             dense = self.n_nodes <= (DENSE // 4 if self.directed else DENSE)
@@ -264,7 +264,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         return maker((draws >= hide).to(self.stack.dtype) / (1.0 - hide))
 
     def _pairs(self, place: int, epoch: int, generator: torch.Generator) -> AnyPairs:
-        """The pairs that a step is fitted to."""
+        """Return the pairs that a step is fitted to."""
         if not self._samplers:
             return self.seen[place].all_pairs(self.config.pairs == "balanced")
         if self.config.pairs == "all":  # from one generator after the noise
@@ -348,12 +348,12 @@ class FittedGraph(FittedModel):
     failure: str | None = None
 
     def seen(self, graph: Graph) -> Observed:
-        """What the model was trained on."""
+        """Return what the model was trained on."""
         kept = None if self.split is None else self.split.train
         return Observed.of(graph, kept, self.scaling, self.model.device, self.model.dtype)
 
     def stored(self, data: Graph) -> Stored:
-        """The graph too: edges, (2, E), and as JSON in bytes the names and labels of the nodes."""
+        """Return the graph too: edges, (2, E), and as JSON in bytes the names and labels of the nodes."""
         arrays: dict[str, NDArray[Any]] = {"edges": np.ascontiguousarray(data.edges.T), "names": _packed(data.names)}
         if data.weights is not None:
             arrays["weights"] = data.weights
@@ -395,7 +395,7 @@ class FittedGraph(FittedModel):
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:
-    """What `config.json` says of a graph."""
+    """Return what `config.json` says of a graph."""
     return {
         "fingerprint": graph.fingerprint,
         "nodes": graph.n_nodes,
@@ -482,7 +482,7 @@ def plan_graphs(
     splits: Sequence[EdgeSplit | None] | None = None,
     **problem: Any,
 ) -> tuple[GraphProblem, list[GraphTask]]:
-    """A task for every configuration, and the problem that they belong to.
+    """Make a task for every configuration, and the problem that they belong to.
 
     Arguments:
         configs, graphs, splits: as of `curvae.training.fit_graphs`.

@@ -53,13 +53,13 @@ _BLOCK = 4096
 
 
 def layout_of(arrays: Arrays) -> Layout:
-    """What a model must know about the data to be built for them."""
+    """Return what a model must know about the data to be built for them."""
     covariates = 0 if arrays.context is None else arrays.context.shape[1]
     return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing, arrays.size is not None)
 
 
 def assemble(parts: dict[str, Any], missing: bool) -> Batch:
-    """A batch of the given parts; where entries may be missing they are NaN, and `observed` tells which."""
+    """Make a batch of the given parts; where entries may be missing they are NaN, and `observed` tells which."""
     if missing:
         observed = ~parts["x"].isnan()
         parts = {**parts, "x": parts["x"].where(observed, 0.0), "observed": observed.to(parts["x"].dtype)}
@@ -292,11 +292,6 @@ class ProcessGroup:
 
     share: BatchShard = BatchShard()
     lost: Callable[[], Exception] = RuntimeError
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this process writes files and speaks."""
-        return self.share.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place; each has the same bits then."""

@@ -76,7 +76,7 @@ class RowsTask(Task):
 
 
 def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
-    """The likelihood for the data, their layout as it takes them, and why this likelihood."""
+    """Choose the likelihood for the data, their layout as it takes them, and why this likelihood."""
     layout = layout_of(arrays)
     name, reason = choose_likelihood(arrays.x, asked, layout)
     family, size = LIKELIHOODS[name], arrays.size
@@ -130,7 +130,7 @@ def plan_rows(
     hindrance: str = "",
     **problem: Any,
 ) -> tuple[RowsProblem, list[RowsTask]]:
-    """A task for every configuration, with its "auto" choices made, and the problem that they belong to.
+    """Make a task for every configuration, with its "auto" choices made, and the problem that they belong to.
 
     Arguments:
         configs, data, blocks, splits, scalings: as of `curvae.training.fit_many`.
@@ -144,7 +144,7 @@ def plan_rows(
     known: dict[Any, Any] = {}
 
     def once(make: Callable[[], Any], *key: Any) -> Any:
-        """What many configurations share is looked for once: a look at the data can take longer than an epoch."""
+        """Make what many configurations share once: a look at the data can take longer than an epoch."""
         if key not in known:
             known[key] = make()
         return known[key]
@@ -257,7 +257,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         return column_statistics(arrays.x).mean / unit, effects
 
     def _axes(self, task: RowsTask) -> Principal | None:
-        """The first principal components of what the encoder is shown, scaled so that the first has variance 1, and
+        """Find the principal components of what the encoder is shown, scaled so that the first has variance 1, and
         without the directions in which covariates move rows; none if rows are all alike there."""
         index = task.split.train
         most = max(_AXES_ROWS, _AXES_NUMBERS // task.layout.features)
@@ -335,9 +335,10 @@ class RowsProblem(Problem[RowsTask, Fitted]):
 
 
 def validation_rows(task: RowsTask) -> NDArray[np.int64]:
-    """Validation rows to look at after every epoch: all, or of epochs that are parts of a pass as many as cost little.
+    """Choose the validation rows to look at after every epoch.
 
-    They lie evenly among all, for tables may be sorted.
+    These are all, or of epochs that are parts of a pass as many as cost little. They lie evenly among all, for tables
+    may be sorted.
     """
     rows, config = task.split.validation, task.config
     if config.epoch_steps is None:

@@ -174,21 +174,21 @@ class Problem(ABC, Generic[TaskT, FittedT]):
         """Digests of the data of a task, by name; `known` keeps those that many tasks share."""
 
     def fingerprinted(self, tasks: Sequence[TaskT]) -> list[TaskT]:
-        """The same tasks with what a checkpoint stores about their data, to refuse others when it is resumed."""
+        """Return the same tasks with what a checkpoint stores about their data, to refuse others when it is resumed."""
         known: dict[Any, str] = {}
         return [replace(task, data=self.fingerprints(task, known)) for task in tasks]
 
     @abstractmethod
     def models(self, tasks: Sequence[TaskT]) -> Sequence[Any]:
-        """A fresh model for each task, on the device."""
+        """Build a fresh model for each task, on the device."""
 
     @abstractmethod
     def engine(self, tasks: Sequence[TaskT], models: Sequence[Any]) -> Engine[Any, Any]:
-        """What trains the models of these tasks together, with their data."""
+        """Build what trains the models of these tasks together, with their data."""
 
     @abstractmethod
     def result(self, task: TaskT, trained: ModelInTraining) -> FittedT:
-        """A trained model with what is needed to use it."""
+        """Return a trained model with what is needed to use it."""
 
     @abstractmethod
     def judge(self, tasks: Sequence[TaskT], fitted: Sequence[FittedT]) -> list[Judged]:
@@ -300,7 +300,7 @@ class Checkpoint:
         write_tensors(self.path, tensors, {"state": json.dumps(counters)})
 
     def read(self, members: Sequence[ModelInTraining]) -> State:
-        """The state, where there is one to go on from; what was reached is written into the fresh members."""
+        """Read the state, where there is one to go on from; what was reached is written into the fresh members."""
         if not self.resume or not self.path.exists():
             return State(list(members))
         # Histories of unequal length are filled up with NaN, and the moments of a model that failed may be anything.
@@ -343,7 +343,7 @@ class Checkpoint:
 def _require_same(
     members: Sequence[ModelInTraining], configs: Sequence[dict[str, Any]], data: Sequence[dict[str, str]]
 ) -> None:
-    """A run may be given more epochs; all else must be as it was."""
+    """Raise unless all is as it was, but for more epochs."""
     for member, known, marks in zip(members, configs, data, strict=True):
         task, own = member.task, member.task.config.flat()
         known = {**ADDED, **known}
@@ -371,7 +371,7 @@ def checkpoint_errors(folder: Path) -> Iterator[None]:
 
 
 def visible_folder(folder: Path | None, warn: Callable[[str], None]) -> Path | None:
-    """The folder, unless this is a worker on a machine from where it cannot be seen."""
+    """Return the folder, unless this is a worker on a machine from where it cannot be seen."""
     if folder is None or folder.is_dir():
         return folder
     warn(f"a worker cannot see {folder} and keeps no checkpoints; choose a folder that all machines share")
@@ -480,7 +480,7 @@ class _Training:
         checkpoint: Checkpoint | None,
     ) -> None:
         self.members = [ModelInTraining(task, model) for task, model in zip(tasks, problem.models(tasks), strict=True)]
-        self.listener, self.checkpoint = listener, checkpoint if problem.group.is_main else None
+        self.listener, self.checkpoint = listener, checkpoint if problem.group.share.rank == 0 else None
         self.saved, self.pause = time.monotonic(), _CHECKPOINT_EVERY
         self.state = State(self.members) if checkpoint is None else checkpoint.read(self.members)
         if not self.state.active:

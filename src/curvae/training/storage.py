@@ -92,7 +92,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """A folder, with those it lies in."""
+    """Make a folder, with those it lies in."""
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
@@ -106,7 +106,7 @@ def remove_files(paths: Sequence[Path]) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes its place when it is whole; a failure leaves what was there before."""
+    """Open a file to write to, which takes its place when it is whole; a failure leaves what was there before."""
     part = path.with_name(path.name + ".part")
     with writing(path):
         try:
@@ -163,7 +163,7 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """What `write_records` wrote; a missing or broken file is a `CurvaeError`."""
+    """Read what `write_records` wrote; a missing or broken file is a `CurvaeError`."""
     with _readable(path):
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if not records or not all(
@@ -175,7 +175,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; a missing or broken one is a `CurvaeError`."""
+    """Read the content of a JSON file; a missing or broken one is a `CurvaeError`."""
     with _readable(path):
         return json.loads(path.read_text(encoding="utf-8"))
 
@@ -348,7 +348,7 @@ class Loaded(NamedTuple):
 
 
 def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.device | str = "cpu") -> Loaded:
-    """A model of a kind, `Fitted` or `FittedGraph`, that `save_fitted` wrote."""
+    """Read a model of a kind, `Fitted` or `FittedGraph`, that `save_fitted` wrote."""
     description = read_description(folder, kind.kind)
     if "model_sha256" not in description:
         raise unfinished_error(folder, description, kind.kind)
