@@ -44,8 +44,8 @@ Stored = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, Any]]
 def held_out_score(record: Record) -> float:
     """Return what early stopping goes by.
 
-    Of a graph it is the AUC of its validation edges; of rows the ELBO of the validation rows less what the map misses of
-    the neighbourhoods of the training rows; −∞ for an epoch after which nobody looked.
+    Of a graph it is the AUC of its validation edges; of rows the ELBO of the validation rows less what the map misses
+    of the neighbourhoods of the training rows; −∞ for an epoch after which nobody looked.
     """
     if "validation_auc" in record:
         return float(record["validation_auc"])
