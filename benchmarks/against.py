@@ -299,7 +299,7 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def unpacked(revision: str, folder: Path) -> Path:
-    """The library and the benchmarks of a revision, in a folder."""
+    """Unpack the library and the benchmarks of a revision into a folder."""
     command = ["git", "-C", str(HERE), "archive", revision, "src", "benchmarks"]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:

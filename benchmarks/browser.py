@@ -38,7 +38,7 @@ _FLAGS = (
 
 
 def find() -> str | None:
-    """The program, if there is one."""
+    """Return the program, if there is one."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     return next((path for name in names if (path := shutil.which(name))), None)
 
@@ -158,7 +158,7 @@ class Browser:
         return found["result"].get("value")
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
-        """An event of the mouse: Pressed, Moved, Released or Wheel."""
+        """Send an event of the mouse: Pressed, Moved, Released or Wheel."""
         button = "none" if kind in ("Moved", "Wheel") and not more.get("buttons") else "left"
         self.call("Input.dispatchMouseEvent", type=f"mouse{kind}", x=x, y=y, button=button, clickCount=1, **more)
 

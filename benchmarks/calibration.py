@@ -45,7 +45,7 @@ FIRST, SECOND = np.triu_indices(NODES, 1)  # all pairs of nodes
 
 
 def _joined(chosen: np.ndarray) -> Graph:
-    """The graph of some of the pairs."""
+    """Make the graph of some of the pairs."""
     return load_graph(nx.Graph(zip(FIRST[chosen].tolist(), SECOND[chosen].tolist(), strict=True)))
 
 
@@ -89,7 +89,7 @@ def one(kind: str, seed: int) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """What `curvae compare` answered on data without a hierarchy."""
+    """Show what `curvae compare` answered on data without a hierarchy."""
     lines = ["| data | size | curvature 0 is better | no difference | curvature is better |", "|---|---|---|---|---|"]
     for kind in KINDS:
         found = result[kind]

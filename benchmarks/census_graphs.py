@@ -52,7 +52,7 @@ class Places:
     debian: Path
 
     def member(self, package: str, path: str) -> bytes:
-        """A file of a package, uncompressed."""
+        """Return a file of a package, uncompressed."""
         found = sorted(self.wheels.glob(f"{package}-*.whl"))
         if not found:
             raise FileNotFoundError(f"no wheel of {package} in {self.wheels}")
@@ -71,7 +71,7 @@ def _curvae(name: str, places: Places) -> Edges:
 
 
 def _debian(pattern: str, places: Places) -> Edges:
-    """Packages whose names match, joined where one depends on the other."""
+    """Join packages whose names match, where one depends on the other."""
     name, chosen = "", re.compile(pattern)
     with places.debian.open(encoding="utf-8") as lines:
         for line in lines:
@@ -98,7 +98,7 @@ def _airports(places: Places) -> Edges:
 
 
 def _munin(places: Places) -> Edges:
-    """A Bayesian network of electromyography (Andreassen et al., 1989): variables and what they depend on."""
+    """Read a Bayesian network of electromyography (Andreassen et al., 1989): variables and what they depend on."""
     text = places.member("pgmpy", "utils/example_models/munin.bif.gz").decode()
     for child, parents in re.findall(r"^probability \( (\S+) \| (.*) \)", text, re.MULTILINE):
         yield from ((child, parent.strip()) for parent in parents.split(","))

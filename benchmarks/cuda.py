@@ -39,7 +39,7 @@ BOUNDS = {"wrapped": (1.85, 1.06), "riemannian": (1.85, 1.06)}
 
 
 def seconds(task: Callable[[], object], repeats: int = 3) -> float:
-    """The shortest of a few measurements, the device being idle before and after each."""
+    """Return the shortest of a few measurements, the device being idle before and after each."""
     times = []
     for _ in range(repeats):
         torch.cuda.synchronize()
@@ -51,7 +51,7 @@ def seconds(task: Callable[[], object], repeats: int = 3) -> float:
 
 
 def card() -> dict[str, float]:
-    """What the device reaches: batched TF32 and float32 products of the sizes used here, and copies."""
+    """Measure what the device reaches: batched TF32 and float32 products of the sizes used here, and copies."""
     a, b = torch.randn(100, 1024, 768, device="cuda"), torch.randn(100, 768, 1024, device="cuda")
     work = 2 * 100 * 1024 * 768 * 1024
     found = {}
@@ -82,7 +82,7 @@ def engine(kind: str, count: int, dim: int, data: Rows) -> BatchEngine:
 
 
 def replays(made: BatchEngine) -> None:
-    """The steps of an epoch, without its draws: all with the batch of the last."""
+    """Replay the steps of an epoch, without its draws: all with the batch of the last."""
     for _ in range(made.steps):
         made._captured[True, True].replay()
 

@@ -57,7 +57,7 @@ def recursive_tree(nodes: int = 233, copies: int = 3, columns: int = 30, noise: 
 
 
 def ternary_tree(depth: int = 5, columns: int = 20, noise: float = 0.3) -> np.ndarray:
-    """The leaves of a tree with three branches at every node, each a normal step away."""
+    """Make the leaves of a tree with three branches at every node, each a normal step away."""
     random = np.random.default_rng(0)
     places = np.zeros((1, columns))
     for _ in range(depth):
@@ -71,7 +71,7 @@ NAMES = (*defaults.CHOICE, *defaults.VERDICT, *SETS, *TREES)
 
 
 def load(name: str, tables: Path, sets: Path) -> tuple[np.ndarray, str]:
-    """The rows of a table, and their likelihood."""
+    """Return the rows of a table, and their likelihood."""
     if name in TREES:
         return TREES[name](), "gaussian"
     if name in SETS:
@@ -217,7 +217,7 @@ def summary(cells: Path) -> dict[str, Any]:
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """A row for every table: neighbours kept without and with neighbourhoods, and what that costs in likelihood."""
+    """Write a row for every table: neighbours kept without and with neighbourhoods, and the cost in likelihood."""
     lines = [
         "| table | rows × columns | Qlocal, off | default | Qglobal, off | default | log-likelihood, default − off |",
         "| --- | --- | --- | --- | --- | --- | --- |",

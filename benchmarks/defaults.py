@@ -253,7 +253,7 @@ def paired(ours: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]
 
 
 def chosen(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What every variant gains over the centre: per table in nats a row, and over all in nats a column."""
+    """Compute what every variant gains over the centre: per table in nats a row, and over all in nats a column."""
     levels: dict[str, dict[str, list[Any]]] = {}
     columns = {cell["table"]: cell["columns"] for cell in found}
     for cell in found:
@@ -280,7 +280,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def judged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The defaults against those of before, on every table, with p values after Holm."""
+    """Test the defaults against those of before, on every table, with p values after Holm."""
     rows = []
     for before, now in zip(found[: len(found) // 2], found[len(found) // 2 :], strict=True):
         gain = paired(now["figures"]["defaults"], before["figures"]["before"])
@@ -301,7 +301,7 @@ def judged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def shorter(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell whose settings are those that differ from the defaults."""
+    """Shorten a cell: its settings are those that differ from the defaults."""
     usual = json.loads(json.dumps(Config().flat()))
     settings = [{name: value for name, value in one.items() if value != usual[name]} for one in cell["settings"]]
     return {**cell, "settings": settings}

@@ -77,8 +77,10 @@ def run_page(text: str, change: Callable[[str], str] = str) -> Record:
 
 
 def unrecorded(text: str, recorded: bool = True) -> str:
-    """A page of the examples alone that are not run when the outputs of a page are recorded; all of them, for a page
-    whose outputs are not."""
+    """Return a page of the examples alone that are not run when the outputs of a page are recorded.
+
+    All examples, for a page whose outputs are not.
+    """
     found = (example for example in _EXAMPLE.finditer(text) if example["skip"] or not recorded)
     return "".join(f"```{example['kind']}\n{example['code']}```\n" for example in found)
 
@@ -132,7 +134,7 @@ def shrink(picture: Image.Image, path: Path) -> None:
 
 
 def fill_outputs(text: str, found: Record) -> str:
-    """The page with the outputs of its examples as recorded; an error when the examples have changed since."""
+    """Return the page with the outputs of its examples as recorded; raise when the examples have changed since."""
     records = iter(found)
 
     def output(example: re.Match[str]) -> str:
@@ -149,7 +151,7 @@ def fill_outputs(text: str, found: Record) -> str:
 
 
 def demonstration() -> dict[str, Any]:
-    """The figures of `curvae demo`; its two maps of the tree become `docs/images/demo.png`."""
+    """Return the figures of `curvae demo`; its two maps of the tree become `docs/images/demo.png`."""
     with tempfile.TemporaryDirectory() as folder:
         _, found = demonstrate(Path(folder))
     tree, result = branching_diffusion(), next(iter(found.values()))

@@ -66,7 +66,7 @@ print(json.dumps({"wall": wall, "cpu": cpu, "version": version("umap-learn")}))
 
 
 def _write(folder: Path, name: str, data: Data) -> tuple[list[str], Path]:
-    """The files of a data set: arguments of `curvae fit`, and a matrix."""
+    """Write the files of a data set: arguments of `curvae fit`, and a matrix."""
     matrix = folder / f"{name}.npy"
     np.save(matrix, data.x)
     if not len(data.labels) or data.likelihood == "bernoulli":

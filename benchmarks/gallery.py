@@ -255,7 +255,7 @@ def _printed(command: str) -> dict[str, Any]:
 
 
 def table(name: str, result: Mapping[str, Any]) -> str:
-    """The commands of an entry and its figures, as they stand in the gallery."""
+    """Write the commands of an entry and its figures, as they stand in the gallery."""
     stored = result["entries"][name]
     header, *rows = ENTRIES[name].rows(stored["printed"])
     lines = ["```sh", *stored["commands"], "```", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]

@@ -256,7 +256,7 @@ def cells(graphs: Sequence[str], methods: Sequence[str], dims: Sequence[int], sp
 
 
 def compute(cell: Cell, folder: Path, rivals: str | None = None) -> dict[str, Any]:
-    """The figures of a cell, and the CPU seconds of what was trained for it."""
+    """Compute the figures of a cell, and the CPU seconds of what was trained for it."""
     graph = _graph(folder, cell.graph)
     split = None if cell.split == WHOLE else split_edges(graph, seed=cell.split)
     seen = graph.edges if split is None else split.train

@@ -71,7 +71,7 @@ def edges_made(nodes: int, edges: int, device: str = "cpu") -> Tensor:
 
 
 def write(folder: Path, edges: Tensor, kinds: Sequence[str]) -> list[Path]:
-    """The edges as files of several kinds: "parquet", and "csv" before "csv.gz"."""
+    """Write the edges as files of several kinds: "parquet", and "csv" before "csv.gz"."""
     arrow, text, parquet = (import_module(f"pyarrow{part}") for part in ("", ".csv", ".parquet"))
     files = {kind: folder / f"edges.{kind}" for kind in kinds}
     rows = arrow.table({"source": edges[0].numpy(), "target": edges[1].numpy()})
@@ -93,7 +93,7 @@ def reading(path: Path) -> dict[str, Any]:
 
 
 def training(graph: Graph, device: str, seconds: float) -> dict[str, Any]:
-    """Steps a second, and how well hidden edges are told from other pairs, beside the product of degrees."""
+    """Measure steps a second, and how well hidden edges are told from other pairs, beside the product of degrees."""
     began = time.perf_counter()
     share = min(0.05, _HELD / graph.n_edges)
     split = split_edges(graph, share, share)
@@ -143,7 +143,7 @@ def _time(device: str) -> float:
 
 
 def _made_graph(nodes: int, edges: int, device: str) -> tuple[Graph, float]:
-    """A graph of edges that are made on the device, and the seconds that this takes."""
+    """Return a graph of edges that are made on the device, and the seconds that this takes."""
     began = time.perf_counter()
     ends = edges_made(nodes, edges, device).T.contiguous().cpu().numpy()
     if device != "cpu":
@@ -153,7 +153,7 @@ def _made_graph(nodes: int, edges: int, device: str) -> tuple[Graph, float]:
 
 
 def one(what: str, argument: str, device: str, seconds: float) -> dict[str, Any]:
-    """What a process of its own does."""
+    """Measure reading or training, in a process of its own."""
     if what == "read":
         return reading(Path(argument))
     if what == "file":
@@ -164,7 +164,7 @@ def one(what: str, argument: str, device: str, seconds: float) -> dict[str, Any]
 
 
 def _apart(what: str, argument: str | int | Path, device: str, seconds: float) -> dict[str, Any]:
-    """The same in a process of its own, with as many threads as there are cores."""
+    """Start `one` as a process of its own, with as many threads as there are cores."""
     words = [sys.executable, "-m", "benchmarks.graph_scale", what, str(argument), "--device", device]
     plain = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     done = subprocess.run([*words, "--seconds", str(seconds)], check=True, stdout=subprocess.PIPE, text=True, env=plain)
@@ -172,7 +172,7 @@ def _apart(what: str, argument: str | int | Path, device: str, seconds: float) -
 
 
 def measure(group: str, edges: int, device: str, seconds: float) -> dict[str, Any]:
-    """The figures of one size."""
+    """Measure the figures of one size."""
     if group == "cuda":
         return _apart("made", edges, device, seconds)
     kinds = ("parquet", "csv", "csv.gz") if group == "reading" else ("parquet",)
@@ -184,7 +184,7 @@ def measure(group: str, edges: int, device: str, seconds: float) -> dict[str, An
 
 
 def table(result: dict[str, Any]) -> str:
-    """Reading, and training on CPUs and a GPU."""
+    """Show times of reading, and of training on CPUs and a GPU."""
     lines = ["| edges | file | size (MB) | reading (s) | peak memory (GB) |", "|---|---|---|---|---|"]
     for row in result.get("reading", ()):
         for kind, found in row.items():

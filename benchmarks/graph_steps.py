@@ -28,7 +28,7 @@ RESULT = Path("results/graph_steps.json")
 
 
 def hubs(nodes: int, edges: int, weighted: bool, directed: bool) -> Graph:
-    """A graph in which few nodes have most of the edges."""
+    """Make a graph in which few nodes have most of the edges."""
     random = np.random.default_rng(0)
     ends = (nodes * random.random((4 * edges, 2)) ** [1, 3]).astype(np.int64)
     ends = np.sort(ends[ends[:, 0] != ends[:, 1]], axis=1)

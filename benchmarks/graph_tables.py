@@ -43,14 +43,14 @@ def _percent(value: float | None) -> str:
 
 
 def _best(entry: Mapping[str, Any], methods: Sequence[str], dim: int, name: str = "auc") -> tuple[str, float] | None:
-    """The method of the highest mean, and that."""
+    """Return the method of the highest mean, and that."""
     means = {method: _mean(_splits(entry, method, dim), name) for method in methods}
     found = {method: mean for method, mean in means.items() if mean is not None}
     return max(found.items(), key=lambda item: item[1]) if found else None
 
 
 def _gain(entry: Mapping[str, Any], method: str, other: str, dim: int) -> Paired | None:
-    """What a method gains over another one, split by split."""
+    """Compute what a method gains over another one, split by split."""
     own, others = _splits(entry, method, dim), _splits(entry, other, dim)
     both = [(own[split]["auc"], others[split]["auc"]) for split in own if split in others]
     gains = [a - b for a, b in both if a is not None and b is not None]
@@ -65,7 +65,7 @@ def _gain_text(gain: Paired | None) -> str:
 
 
 def _half(result: Mapping[str, Any], half: str) -> dict[str, Any]:
-    """The graphs of a half that our models were trained on, in the order of the census."""
+    """Return the graphs of a half that our models were trained on, in the order of the census."""
     graphs = result["graphs"]
     return {
         name: graphs[name]

@@ -29,7 +29,7 @@ RESULT = Path("results/bench_graph.json")
 
 
 def tree_with_shortcuts(nodes: int = NODES, edges: int = EDGES, seed: int = 0) -> Graph:
-    """A binary tree, and edges between nodes that are near in its leaf order: half to an ancestor, half to cousins."""
+    """Make a binary tree with edges between nodes that are near in leaf order: half to ancestors, half to cousins."""
     random = np.random.default_rng(seed)
     # Nodes are numbered by level, so neighbours in number are cousins.
     a = random.integers(1, nodes, 4 * edges)

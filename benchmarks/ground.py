@@ -88,7 +88,7 @@ def _first_draw(dim: int) -> float:
 
 
 def first_use(threads: int) -> list[Row]:
-    """Building the table of a new dimension, in units of the half second it may take."""
+    """Time building the table of a new dimension, in units of the half second it may take."""
     rows = []
     RiemannianNormal(torch.zeros(7), 1.0, Lorentz(7)).sample()  # warm up
     for dim in (2, 10, 100):

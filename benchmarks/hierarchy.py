@@ -58,7 +58,7 @@ def grid(random: Random) -> Array:
 
 
 def curve(random: Random) -> Array:
-    """A smooth curve in ten dimensions, seen through noise."""
+    """Draw a smooth curve in ten dimensions, seen through noise."""
     waves = np.cos(np.pi * np.arange(1, 5) * random.uniform(size=(ROWS, 1)))
     shape = random.normal(size=(4, 10)) / np.arange(1, 5)[:, None]
     return waves @ shape + 0.05 * random.normal(size=(ROWS, 10))
@@ -150,7 +150,7 @@ GRAPHS: dict[str, Callable[[Random], Graph]] = {
 
 
 def call(kind: str, seed: int) -> tuple[str, float]:
-    """What a data set of the kind is called, and the CPU seconds that this took."""
+    """Return what a data set of the kind is called, and the CPU seconds that this took."""
     began = time.process_time()
     return _outcome(kind, seed), time.process_time() - began
 

@@ -83,7 +83,7 @@ def pythae_vae(law: str, columns: int, hidden: int, dim: int, likelihood: str) -
 
 
 def broadcast_gyroplane(c: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """The gyroplane value in ball coordinates by the paper's formulas, every point against every plane."""
+    """Return the gyroplane layer in ball coordinates by the paper's formulas, every point against every plane."""
     root = c**0.5
 
     def layer(z: Tensor, a: Tensor, p: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def accessibilities(x: NDArray[np.float64], neighbours: int = NEIGHBOURS) -> NDA
 
 
 def _connected(near: csr_matrix, x: NDArray[np.float64]) -> csr_matrix:
-    """The graph with the shortest edge from the first component to another, until there is one."""
+    """Add to the graph the shortest edge from the first component to another, until there is one."""
     parts, part = connected_components(near, directed=False)
     while parts > 1:
         inside, outside = np.flatnonzero(part == 0), np.flatnonzero(part != 0)

@@ -103,7 +103,7 @@ def kills(moments: int = 20) -> dict[str, Any]:
 
 
 def one(folder: Path, resume: bool) -> None:
-    """What is killed: a training on an array on disk, in 40 parts of passes over it."""
+    """Train on an array on disk, in 40 parts of passes over it: the process that is killed."""
     data, _ = load(folder.parent / "x.npy", memory="4MB")
     config = Config(epochs=40, epoch_steps=5, batch_size=512, hidden=(32,), posterior="wrapped", neighbours="off")
     try:
@@ -120,7 +120,7 @@ def _started(folder: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def _processes(leader: int) -> list[int]:
-    """The process of a run and those that train with it: children of the server that it forks them from."""
+    """Return the process of a run and those that train with it: children of the server that it forks them from."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -141,7 +141,7 @@ def _ended(run: subprocess.Popen[str], check: bool = True) -> tuple[int, str]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """What a second process brings, and what becomes of killed ones; times by the clock only of an idle machine."""
+    """Show what a second process brings, and what becomes of killed ones; times by the clock are of idle machines."""
     lines = []
     if (found := result.get("processes_speed")) is not None:
         one, two = found["one_step_cpu_s"], found["two_step_cpu_s"]

@@ -49,7 +49,7 @@ GROUPS = ("epochs", "npy", "parquet", "cuda")
 
 
 def write(folder: Path, rows: int, kind: str) -> Path:
-    """A file of so many rows around a plane, float32, made a piece at a time."""
+    """Write a file of so many rows around a plane, float32, made a piece at a time."""
     path, random = folder / f"rows.{kind}", np.random.default_rng(0)
     plane = random.normal(size=(2, COLUMNS))
 
@@ -115,7 +115,7 @@ def peak(folder: Path, rows: int, kind: str, memory: str) -> dict[str, Any]:
 
 
 def one(path: Path, memory: str) -> dict[str, Any]:
-    """What that process does, and what it took."""
+    """Measure reading, training, placing and judging, in that process."""
     before = peak_mb()
     began = time.process_time()
     data, _ = load(path, memory=memory)
@@ -168,7 +168,7 @@ def throughput(folder: Path, device: str, rows: int, batch: int, passes: int) ->
 
 
 def measure(group: str, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """The figures of a group: "epochs", "cuda", or of files of a kind, "npy" or "parquet"."""
+    """Measure the figures of a group: "epochs", "cuda", or of files of a kind, "npy" or "parquet"."""
     torch.set_num_threads(1 if group != "cuda" else 4)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

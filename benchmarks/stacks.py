@@ -36,7 +36,7 @@ OVER_SINGLE = 1.5  # the most that a product of three factors may cost over one 
 
 
 def engine(count: int, posterior: str, shape: str = "synthetic", steps: int = STEPS, **settings: Any) -> BatchEngine:
-    """A stack on random rows of an experiment's shape."""
+    """Make a stack on random rows of an experiment's shape."""
     rows, columns, hidden, likelihood = SHAPES[shape][:4]
     common = {"posterior": posterior, "hidden": (hidden,), "likelihood": likelihood, "batch_size": rows}
     configs = [Config(seed=i, epochs=_EPOCHS, **common, **settings) for i in range(count)]
@@ -48,7 +48,7 @@ def engine(count: int, posterior: str, shape: str = "synthetic", steps: int = ST
 
 
 def learned(threads: int) -> list[Row]:
-    """A step that learns the curvature, or the prior's scale, over one where both are fixed, of MNIST's shape."""
+    """Compare steps that learn the curvature, or the prior's scale, with one where both are fixed, on MNIST's shape."""
     kinds: dict[str, dict[str, Any]] = {
         "fixed": {},
         "curvature": {"learn_curvature": True},
@@ -66,7 +66,7 @@ def learned(threads: int) -> list[Row]:
 
 
 def products(threads: int) -> list[Row]:
-    """A step in a product of three factors over one in a single factor of the same dimension, of MNIST's shape."""
+    """Compare a step in a product of three factors with one in a single factor of their dimension, on MNIST's shape."""
     rows, spaces = [], ("h10", "h2,h2,e6", "h2,h2,h6")
     for count in (1, 20):
         for posterior in ("wrapped", "riemannian"):
@@ -134,6 +134,6 @@ def memory(threads: int) -> list[Row]:
 
 
 def resident() -> float:
-    """The most that this program has held; what the system tells of the process counts the one that started it too."""
+    """Return the most that this program has held; the system's figure counts the process that started it too."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024

@@ -72,7 +72,7 @@ def runs(task: Callable[[], None]) -> bool:
 
 
 def tasks(name: str, dim: int, x: Tensor) -> dict[str, Callable[[], None]]:
-    """A step of the ordinary VAE in bare torch, and one of each of ours, on the rows x of a shape.
+    """Return a step of the ordinary VAE in bare torch, and one of each of ours, on the rows x of a shape.
 
     All have the prior scale 1, so that they are the same model in every version.
     """

@@ -25,7 +25,7 @@ from statistics import fmean
 from typing import Any
 
 from curvae.maps.statistics import mean_interval
-from curvae.paper.command import EXPERIMENTS
+from curvae.paper import EXPERIMENTS
 from curvae.paper.experiment import table_lines
 from curvae.training.storage import versions
 
@@ -42,7 +42,7 @@ _BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
 def comparisons(result: dict[str, Any]) -> str:
-    """Data by models, from the figures of `curvae.training.compare`."""
+    """Show data by models, from the figures of `curvae.training.compare`."""
     parts = {name: part for name, part in result.items() if isinstance(part, dict) and "repeats" in part}
     curved = next(iter(parts.values()))["best_curvature"]
     lines = [
@@ -75,7 +75,7 @@ def _number(value: float, form: str = ".2f") -> str:
 
 
 def stacks(result: dict[str, Any]) -> str:
-    """A model-step in stacks of several sizes, beside others; two threads, or two processes with one each."""
+    """Show a model-step in stacks of several sizes, beside others; two threads, or two processes with one each."""
     lines = [
         "| models | model-step (ms) | alone / it | bare ordinary VAE / it | Pythae / it |",
         "|---|---|---|---|---|",
@@ -93,7 +93,7 @@ def stacks(result: dict[str, Any]) -> str:
 
 
 def cuda(result: dict[str, Any]) -> str:
-    """Steps of stacks on a CUDA device, what bounds them, and likelihoods."""
+    """Show steps of stacks on a CUDA device, what bounds them, and likelihoods."""
     lines = ["| models | dim | Euclidean (ms) | wrapped | Riemannian | memory (GB) |", "|---|---|---|---|---|---|"]
     steps: dict[tuple[int, int], dict[str, Any]] = {}
     for row in result["steps"]:
@@ -147,7 +147,7 @@ def entropy_variance(result: dict[str, Any]) -> str:
 
 
 def covariates(result: dict[str, Any]) -> str:
-    """What maps show of batches and labels: accuracies in per cent, log-likelihoods in nats a row."""
+    """Show what maps show of batches and labels: accuracies in per cent, log-likelihoods in nats a row."""
     lines = [
         "| data | c | model | batch from the map (%) | label from the map (%) | log-likelihood |",
         "|---|---|---|---|---|---|",
@@ -184,7 +184,7 @@ def images(result: dict[str, Any]) -> str:
 
 
 def missing(result: dict[str, Any]) -> str:
-    """What leaving gaps to the model gains over means, and errors beside those of others."""
+    """Show what leaving gaps to the model gains over means, and errors beside those of others."""
     others = list(next(iter(result["baselines"].values()))[0])
     lines = [
         f"| data | c | log-likelihood gained, nats a row | error, model | error, mean | model − mean | "
@@ -203,7 +203,7 @@ def missing(result: dict[str, Any]) -> str:
 
 
 def paper(result: dict[str, Any]) -> str:
-    """An experiment of `curvae paper`: its verdict, tables and pictures, as its own page has them."""
+    """Show an experiment of `curvae paper`: its verdict, tables and pictures, as its own page has them."""
     shown = EXPERIMENTS[result["experiment"]].page(result)
     lines = [shown.verdict]
     for table in (table for section in shown.sections for table in section.tables):
@@ -218,7 +218,7 @@ def paper(result: dict[str, Any]) -> str:
 
 
 def brief(result: dict[str, Any]) -> str:
-    """An experiment of `curvae paper` in a few rows."""
+    """Show an experiment of `curvae paper` in a few rows."""
     table = EXPERIMENTS[result["experiment"]].page(result).brief
     if table is None:
         raise ValueError(f"{result['experiment']} has no brief form")
@@ -250,7 +250,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def fill(name: str, text: str) -> str:
-    """The page of that name with all its tables and outputs."""
+    """Return the page of that name with all its tables and outputs."""
 
     def block(match: re.Match[str]) -> str:
         if match[2] not in TABLES:

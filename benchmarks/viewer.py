@@ -44,7 +44,7 @@ return times;
 
 
 def points(count: int) -> View:
-    """A cloud that thickens towards the rim, with ids such as barcodes, twelve labels and deviations."""
+    """Make a cloud that thickens towards the rim, with ids such as barcodes, twelve labels and deviations."""
     generator = np.random.default_rng(0)
     radius, angle = 8 * np.sqrt(generator.random(count)), 2 * math.pi * generator.random(count)
     space = np.sinh(radius)[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)

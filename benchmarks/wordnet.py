@@ -64,7 +64,7 @@ def find() -> Path:
 
 
 def read(lines: Iterable[str], root: str = ROOT) -> Nouns:
-    """The nouns below the first set of synonyms that begins with `root`, from lines of `data.noun`.
+    """Return the nouns below the first set of synonyms that begins with `root`, from lines of `data.noun`.
 
     Example:
         >>> lines = ["1 05 n 02 cat 0 true_cat 0 001 ~ 2 n 0000 | a feline", "2 05 n 01 wild_cat 0 000 | not tame"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from curvae.paper.experiment import configuration
 from curvae.training import Config
 
 __all__ = ["TINY", "X", "configs_of"]
@@ -34,7 +33,7 @@ X = (
 def configs_of(shards):
     """Configurations of the trainings of shards, from their settings alone."""
     return [
-        configuration(s.settings["config"], own)
+        Config.from_json({**s.settings["config"], **own})
         for s in shards
         if "config" in s.settings
         for own in s.settings["trainings"]

@@ -35,7 +35,7 @@ class Cell:
 
 
 def whole_and_folds(method: str, name: str, seeds: Sequence[int], places_others: bool) -> Iterator[Cell]:
-    """The maps of a data set by a method: one a seed, and one a fold if the method can place other rows."""
+    """Yield the maps of a data set by a method: one a seed, and one a fold if the method can place other rows."""
     for seed in seeds:
         yield Cell(method, name, seed)
     if places_others:

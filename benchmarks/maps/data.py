@@ -111,7 +111,7 @@ def _mnist() -> tuple[Any, Any, str]:
 
 
 def _mammals() -> tuple[Any, Any, str]:
-    """A noun as the set of those above it and itself.
+    """Describe a noun as the set of those above it and itself.
 
     The squared Euclidean distance of two rows is the number of nouns that one has above it and the other has not; in a
     tree that is the number of edges between them, so that nearness of rows is nearness in the hierarchy.

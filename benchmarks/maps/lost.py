@@ -67,7 +67,7 @@ def summary(maps: Path) -> dict[str, Any]:
 
 
 def _by_seed(maps: Path, name: str) -> list[np.ndarray]:
-    """What every row loses, for each seed."""
+    """Measure what every row loses, for each seed."""
     paths = {int(path.stem.rpartition("-")[2]): path for path in (maps / FOLDER).glob(f"{name}-*.npz")}
     found = []
     for first in range(0, max(paths, default=-1) + 1, FOLDS):

@@ -85,7 +85,7 @@ def _draw(cells: Sequence[Cell], data: Path, maps: Path, device: str) -> None:
 
 
 def fit_cells(cells: Sequence[Cell], data: Data, device: str) -> list[Fitted]:
-    """The models of some maps, trained at once."""
+    """Return the models of some maps, trained at once."""
     configs = [
         Config(likelihood=data.likelihood, prior_scale=1.0, seed=cell.seed, **SETTINGS[cell.method]) for cell in cells
     ]

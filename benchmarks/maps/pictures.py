@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from curvae.geometry import PoincareBall
-from curvae.plotting.disc import disc
+from curvae.plotting import disc
 from curvae.plotting.style import INK, colouring, figure_bytes
 
 from .cells import Cell

@@ -37,7 +37,7 @@ Found = Mapping[str, Any]
 
 
 def summary(data: Path, maps: Path, timed: Path, before: Found) -> dict[str, Any]:
-    """The content of `results/maps.json`; figures and times of methods that were not measured again are those of
+    """Return the content of `results/maps.json`; figures and times of methods that were not measured again are those of
     `before`, its content until now."""
     cells = drawn(maps, list(SETS))
     sets = {name: _one(data, maps, name, [cell for cell in cells if cell.data == name]) for name in SETS}
@@ -60,7 +60,7 @@ def summary(data: Path, maps: Path, timed: Path, before: Found) -> dict[str, Any
 
 
 def _ordered(methods: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known by method, in the order of the tables."""
+    """Return what is known by method, in the order of the tables."""
     return {method: methods[method] for method in NAMES if method in methods}
 
 
@@ -95,7 +95,7 @@ def _mean(found: Found, name: str) -> float | None:
 
 
 def _verdict(sets: Mapping[str, Found], folder: Path, before: Found) -> dict[str, Any]:
-    """What was asked of the maps before they were drawn, and what came out."""
+    """Return what was asked of the maps before they were drawn, and what came out."""
     maps = {name: sets[name]["maps"] for name in VERDICT if OURS in sets.get(name, {"maps": ()})["maps"]}
     found: dict[str, Any] = {"better_in_all": _better_in_all(maps), "median_difference": _medians(maps)}
     cells = sets.get("krumsiek11", {"maps": {}})["maps"]
@@ -168,7 +168,7 @@ def _times(timed: Path, name: str) -> dict[str, Any]:
 
 
 def _over_umap(times: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """The times of methods, and how many times that of UMAP they are."""
+    """Return the times of methods, and how many times that of UMAP they are."""
     umap = times.get("umap")
     return (
         times
@@ -181,7 +181,7 @@ def _over_umap(times: dict[str, dict[str, float]]) -> dict[str, Any]:
 
 
 def _cell(values: Sequence[float] | None, form: str = ".2f") -> str:
-    """A mean with its 95 % interval, where there are several."""
+    """Write a mean with its 95 % interval, where there are several."""
     if not values:
         return ""
     if len(values) < 2:
@@ -247,7 +247,7 @@ def _percent(mean: float, half: float) -> str:
 
 
 def lost_table(result: Found) -> str:
-    """What rows lose that are held out, by all seeds, beside UMAP."""
+    """Show what rows lose that are held out, by all seeds, beside UMAP."""
     lines = []
     for name, lost in result["found"]["held_out_accuracy_lost_by_seeds"].items():
         halves = [f"± {100 * lost[part]:.1f}" for part in ("over_rows", "over_seeds")]
@@ -293,7 +293,7 @@ def speed_table(result: Found) -> str:
 
 
 def pictures(result: Found) -> str:
-    """The pictures, one after the other."""
+    """Show the pictures, one after the other."""
     return "\n\n".join(f"![maps of {name}, side by side](images/maps-{name}.png)" for name in result["sets"])
 
 

@@ -46,7 +46,7 @@ def place(cell: Cell, maps: Path) -> Embedding:
 
 
 def scored(cell: Cell, maps: Path) -> dict[str, Any] | None:
-    """The figures of a map, if they are there."""
+    """Return the figures of a map, if they are there."""
     path = cell.path(maps).with_suffix(".json")
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from copyreg import __newobj__  # type: ignore[attr-defined] # documented for pickle, unknown to type checkers
 from importlib import import_module
 from typing import Any
 
@@ -24,15 +25,32 @@ class CurvaeError(ValueError):
     line prints it with options in their place, such as --missing drop, and exits with code 2; everything else is a bug
     and shows a traceback.
 
+    Arguments:
+        message: the line.
+        parameter: name of the parameter that the mistake is in; by default the first one that the message names.
+        value: what was given for it, if that is known.
+
     Example:
-        >>> CurvaeError("`epochs` must be at most 9; lower `epochs=…` or `steps`").parameters
-        ('epochs', 'steps')
+        >>> error = CurvaeError("`epochs` must be at most 9; lower `epochs=…` or `steps`", value=12)
+        >>> error.parameter, error.value, error.parameters
+        ('epochs', 12, ('epochs', 'steps'))
+        >>> CurvaeError("there are missing values; fill them in", parameter="missing").parameter
+        'missing'
     """
+
+    def __init__(self, message: str, *, parameter: str | None = None, value: Any = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter or next(iter(self.parameters), None)
+        self.value = value
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The names of the parameters that the message is about, in its order."""
         return tuple(dict.fromkeys(re.findall(r"`(\w+)(?:=[^`]*)?`", str(self))))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Subclasses have other arguments than the message, which is all that Python would call them with.
+        return __newobj__, (type(self), *self.args), vars(self)
 
 
 class FixableError(CurvaeError):
@@ -57,7 +75,7 @@ class FixableError(CurvaeError):
             f"`{name}={json.dumps(given if name in _LISTS else given[0], ensure_ascii=False)}`"
             for name, given in values.items()
         )
-        super().__init__(f"{found}; {advice or f'use {listed}'}")
+        super().__init__(f"{found}; {advice or f'use {listed}'}", parameter=fixes[0][0][0])
         self.found, self.fixes = found, fixes
 
 

@@ -14,7 +14,7 @@ import pytest
 from curvae import __version__
 from curvae.cli import options as flags
 from curvae.cli.commands import app
-from curvae.cli.options import SetOption, in_flags, option, shell_command
+from curvae.cli.options import SetOption, error_text, in_flags, option, shell_command
 from curvae.errors import CurvaeError
 from curvae.runs import Step
 from curvae.settings import GraphSettings, RowSettings, described
@@ -284,6 +284,30 @@ KNOWN = {
 )
 def test_messages_in_flags(message, shown):
     assert in_flags(message, KNOWN) == shown
+
+
+@pytest.mark.parametrize(
+    ("message", "parameter", "shown"),
+    [
+        ("there are gaps; fill them in", "missing", "there are gaps; fill them in (--missing)"),
+        ("it is too far", "cooldown", "it is too far (--set cooldown)"),
+        ("there are gaps", None, "there are gaps"),
+        ("there are gaps", "n_init", "there are gaps"),  # no option of this command
+        ('use `missing="drop"`', "missing", "use --missing drop"),
+        ('use `missing="drop"`', "id", "use --missing drop"),
+        ("as in `fit`", "id", "as in fit"),
+    ],
+)
+def test_an_error_that_names_no_parameter_is_shown_with_its_option(message, parameter, shown):
+    assert error_text(CurvaeError(message, parameter=parameter), KNOWN) == shown
+
+
+def test_commands_show_the_option_of_an_error(monkeypatch):
+    def cite():
+        raise CurvaeError("nothing can be cited", parameter="bibtex")
+
+    monkeypatch.setattr("curvae.report.citation", cite)
+    assert refused("cite") == "curvae: nothing can be cited (--bibtex)\n"
 
 
 def test_usage_errors_say_what_is_wrong_and_what_is_near(tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ from curvae.hierarchy.nesting import (
     some_quadruples,
     ultrametric_score,
 )
-from curvae.maps.distances import gram_of_distances
+from curvae.maps.statistics import gram_of_distances
 
 
 def cloud(size, dim, seed=0):

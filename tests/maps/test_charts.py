@@ -185,4 +185,4 @@ def test_only_the_factor_and_its_chart_know_the_kind():
     }
     assert all(asked.pop(name) for name in _KNOWN)
     # Coordinates that others made may be those of the Poincaré ball.
-    assert {name: found for name, found in asked.items() if found} == {"maps/distances.py": ["PoincareBall"]}
+    assert {name: found for name, found in asked.items() if found} == {"maps/faithfulness.py": ["PoincareBall"]}

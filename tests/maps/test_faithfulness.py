@@ -30,10 +30,9 @@ from curvae.hierarchy import (
     faithfulness,
     graph_faithfulness,
 )
-from curvae.maps.distances import euclidean, places_of
 from curvae.maps.embedding import PlacedFactor
-from curvae.maps.faithfulness import Agreement, compare_kept, label_accuracy, neighbour_ranks
-from curvae.maps.statistics import graph_of_table
+from curvae.maps.faithfulness import Agreement, compare_kept, label_accuracy, neighbour_ranks, places_of
+from curvae.maps.statistics import euclidean, graph_of_table
 from curvae.training import Embedding
 
 
@@ -254,10 +253,10 @@ def test_a_random_map_keeps_what_chance_keeps() -> None:
     x, z = rng.normal(size=(size, 8)), rng.normal(size=(size, 2))
     ranks = [neighbour_ranks(cdist(a, a), np.arange(size)) for a in (x, z)]
     agreement.add(*ranks)
-    shares = agreement.curve.shares
+    shares = agreement.shares
     chance = np.arange(1, size) / (size - 1)
     assert np.abs(shares - chance)[10:].max() < 0.02
-    assert abs(agreement.trustworthiness - 0.5) < 0.05
+    assert abs(agreement.trust[0] - 0.5) < 0.05
     found = faithfulness(x, z)
     assert found.behind == ("near", "far")
     assert found.verdict.startswith("The map keeps fewer near neighbours than PCA in 2 dimensions (")
@@ -291,12 +290,11 @@ def test_groups_of_rows_make_up_all_rows() -> None:
     agreement = Agreement(49, 15)
     for part in (slice(0, 17), slice(17, 50)):
         agreement.add(*(one[part] for one in ranks))
-    curve = agreement.curve
-    np.testing.assert_allclose(agreement.kept_by_group.mean(0), [curve.local, curve.far], rtol=1e-12)
+    np.testing.assert_allclose(agreement.kept_by_group.mean(0), agreement.kept, rtol=1e-12)
     alone = Agreement(49, 15)
     alone.add(*(one[3::10] for one in ranks))
-    shares = alone.curve.shares
-    expected = shares[: curve.k_max].mean(), shares[curve.k_max :].mean()
+    shares = alone.shares
+    expected = shares[: agreement.k_max].mean(), shares[agreement.k_max :].mean()
     np.testing.assert_allclose(agreement.kept_by_group[3], expected, rtol=1e-12)
 
 

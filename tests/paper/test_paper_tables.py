@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 import curvae.paper
-from curvae.paper import tables
-from curvae.paper.command import EXPERIMENTS
+from curvae.paper import EXPERIMENTS, paper_tables
 from curvae.paper.experiment import Plan
 from curvae.paper.figures import GALLERY
-from curvae.paper.methods import ClassifierSettings
-from curvae.paper.tables import ABLATION, SEARCHED, TABLE1, TABLE2, TABLE3
+from curvae.paper.paper_tables import ABLATION, SEARCHED, TABLE1, TABLE2, TABLE3
 from curvae.training import Config, GraphConfig
 from experiments import TINY, configs_of
 from paths import ROOT
@@ -45,12 +43,12 @@ def test_table_1_is_the_paper_s():
         assert {c.seed for c in own} == set(range(20 * (i // 4), 20 * (i // 4) + 20)) and shard.settings[
             "samples"
         ] == 5000
-    own = tables.tree_data(3)
+    own = paper_tables.tree_data(3)
     assert own.x.shape == (635, 50) and len(own.split.test) == 190 and len(own.split.train) == 445
     scaled = (own.x - own.scaling.shift) / own.scaling.scale
     np.testing.assert_allclose([np.abs(scaled.mean(0)).max(), np.abs(scaled.std(0) - 1).max()], 0, atol=1e-9)
-    assert list(tables.TREE_PRINTED[1.0].values()) == [57.1, 57.1, 57.2, 56.9, 56.7, 56.6]
-    assert list(tables.TREE_PRINTED[1.7].values()) == [57.0, 56.8, 56.6, 55.9, 55.7, 55.6]
+    assert list(paper_tables.TREE_PRINTED[1.0].values()) == [57.1, 57.1, 57.2, 56.9, 56.7, 56.6]
+    assert list(paper_tables.TREE_PRINTED[1.7].values()) == [57.0, 56.8, 56.6, 55.9, 55.7, 55.6]
 
 
 def test_table_2_is_the_paper_s():
@@ -70,7 +68,7 @@ def test_table_2_is_the_paper_s():
         assert shard.settings["data"] == {"name": "MNIST", "train": 60000, "test": 10000}
     printed = """144.5 114.7 100.2 97.6  143.9 115.5 100.2 97.2  144.2 115.3 100.0 97.1  143.8 115.1 100.2 97.5
         144.0 114.7 100.7 98.0  143.7 115.2 99.9 97.0  143.8 114.7 99.7 97.4  143.1 114.1 101.2 *  142.5 115.5 * *"""
-    rows = [cell for row in tables.DIGIT_PRINTED.values() for cell in row]
+    rows = [cell for row in paper_tables.DIGIT_PRINTED.values() for cell in row]
     assert ["*" if c is None else f"{c[0]:.1f}" for c in rows] == printed.split()
     halves = "4111 5311 5311 6311 6111 6211 4311 422* 43**"
     assert "".join("*" if c is None else f"{10 * c[1]:.0f}" for c in rows) == halves.replace(" ", "")
@@ -79,9 +77,9 @@ def test_table_2_is_the_paper_s():
 def test_table_3_and_the_ablation_are_the_paper_s():
     two = [c for c in configs_of(TABLE2.shards(Plan())) if c.dim == 2]
     assert configs_of(TABLE3.shards(Plan())) == two, "the same models, so that their cache serves"
-    assert ClassifierSettings(trainings=5, epochs=5, batch_size=64, learning_rate=1e-3) == tables.CLASSIFIER
-    assert np.mean(tables.ACCURACY_PRINTED["N-VAE"]) == pytest.approx(73.6) and np.mean(
-        tables.ACCURACY_PRINTED["P-VAE"]
+    assert paper_tables.CLASSIFIER == {"trainings": 5, "epochs": 5, "batch_size": 64, "learning_rate": 1e-3}
+    assert np.mean(paper_tables.ACCURACY_PRINTED["N-VAE"]) == pytest.approx(73.6) and np.mean(
+        paper_tables.ACCURACY_PRINTED["P-VAE"]
     ) == pytest.approx(75.6)
     found = configs_of(ABLATION.shards(Plan()))
     assert {(c.decoder, c.dim) for c in found} == {
@@ -105,8 +103,8 @@ def test_effects_are_those_of_the_settings_that_they_name():
     """Scores made of known effects, from the settings themselves."""
     cells = []
     for name, tried in (
-        ("N-VAE", tables.flat_settings(TINY)),
-        ("P-VAE", tables.curved_settings(TINY, (0.3, 1.0), 0.5)),
+        ("N-VAE", paper_tables.flat_settings(TINY)),
+        ("P-VAE", paper_tables.curved_settings(TINY, (0.3, 1.0), 0.5)),
     ):
         scores = [
             100 * c.learning_rate
@@ -119,7 +117,7 @@ def test_effects_are_those_of_the_settings_that_they_name():
             for c in tried
         ]
         cells.append({"data": "d2", "model": name, "tried": [{"validation_nll": score} for score in scores]})
-    found = {name: float(text.replace("−", "-")) for name, text in tables.search_effects(cells).rows}
+    found = {name: float(text.replace("−", "-")) for name, text in paper_tables.search_effects(cells).rows}
     assert found == {
         "N-VAE: gyroplanes in place of an MLP": 13.0,
         "N-VAE: scalar offsets in place of an MLP": 3.0,
@@ -135,7 +133,7 @@ def test_effects_are_those_of_the_settings_that_they_name():
 
 
 def test_data_of_the_search_leave_the_test_rows_alone():
-    trial, whole = tables.tree_trial(4), tables.tree_data(4)
+    trial, whole = paper_tables.tree_trial(4), paper_tables.tree_data(4)
     rows = np.concatenate([trial.split.train, trial.split.test])
     assert sorted(rows) == sorted(whole.split.train) and len(trial.split.test) == 89
     np.testing.assert_array_equal(trial.test, whole.x[trial.split.test])
@@ -149,7 +147,11 @@ RESULTS = ROOT / "results" / "paper"
 
 @pytest.mark.parametrize(
     ("preset", "kind"),
-    [(tables.BRANCHING_DIFFUSION, Config), (tables.MNIST, Config), (tables.LINK_SETTINGS, GraphConfig)],
+    [
+        (paper_tables.BRANCHING_DIFFUSION, Config),
+        (paper_tables.MNIST, Config),
+        (paper_tables.LINK_SETTINGS, GraphConfig),
+    ],
 )
 def test_a_preset_names_every_setting(preset, kind):
     assert list(preset) == [field.name for field in fields(kind)], "name the new setting, with the value it had"

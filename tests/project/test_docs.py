@@ -56,7 +56,7 @@ def test_a_failing_example_is_noticed(tmp_path, monkeypatch):
 @pytest.fixture
 def _without_pictures(monkeypatch):
     """Tables of the paper without the pictures beside them, which are not compared."""
-    monkeypatch.setattr("curvae.paper.tables.figure_bytes", lambda figure: b"\x89PNG\r\n\x1a\n")
+    monkeypatch.setattr("curvae.paper.paper_tables.figure_bytes", lambda figure: b"\x89PNG\r\n\x1a\n")
 
 
 @pytest.mark.usefixtures("_without_pictures")

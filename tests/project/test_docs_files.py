@@ -241,7 +241,7 @@ def test_examples_run_on_files_of_the_reader(name, monkeypatch):
     }
     shards = [Shard("one", {}, lambda workspace: {"figure": 1})]
     tried = Experiment("table1", "tried", lambda plan: shards, dict, lambda result: Page("done", "good", []), 1.0)
-    monkeypatch.setattr("curvae.paper.command.EXPERIMENTS", {"table1": tried})
+    monkeypatch.setattr("curvae.paper.EXPERIMENTS", {"table1": tried})
     examples = unrecorded(_page(name), recorded=name in pages_with_examples())
     examples = examples.replace('Client("tcp://HOST:8786")', "Client(processes=False, dashboard_address=None)")
     with undrawn(), few_surrogates(), mock.patch.multiple("curvae.runs.demonstration", **small):

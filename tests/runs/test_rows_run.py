@@ -21,7 +21,7 @@ from scipy.sparse import csr_array, save_npz
 from sklearn.base import clone
 
 from curvae import PoincareVAE
-from curvae.cli.messages import console_reporter
+from curvae.cli.console import console_reporter
 from curvae.cli.options import typed_options
 from curvae.data import load, memory
 from curvae.data.text_tables import EXACT

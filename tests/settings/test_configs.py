@@ -24,10 +24,7 @@ from curvae.nn import Curvature, Gyroplane, HyperbolicFactor, Layers, Space, dec
 from curvae.settings import (
     ADDED,
     GraphSettings,
-    LikelihoodSettings,
     RowSettings,
-    SpaceSettings,
-    TrainingSettings,
     described,
     resolve_defaults,
 )
@@ -48,7 +45,7 @@ def test_every_setting_is_in_one_part(kind):
     nested = kind().to_json()
     names = [name for part in nested.values() for name in part]
     assert sorted(names) == sorted(field.name for field in fields(kind)) == sorted(kind().flat())
-    assert list(nested) == list(kind.parts)
+    assert {part: list(values) for part, values in nested.items()} == kind.parts()
     assert {name: value for part in nested.values() for name, value in part.items()} == kind().flat()
 
 
@@ -59,14 +56,14 @@ def test_settings_survive_files_nested_and_flat(kind):
         assert kind.from_json(json.loads(json.dumps(values))) == config
 
 
-def test_a_part_checks_itself():
-    assert SpaceSettings(dim=3).dim == 3
+def test_settings_check_themselves():
+    assert Config(dim=3).dim == 3
     for make, says in (
-        (lambda: SpaceSettings(curvature=-1), "`curvature` must be c ≥ 0"),
-        (lambda: SpaceSettings(diagonal=True), 'needs `posterior="wrapped"`'),
-        (lambda: TrainingSettings(patience=3, validation=0), "early stopping needs validation rows"),
-        (lambda: TrainingSettings(epochs=10**7), "at most 1,000,000"),
-        (lambda: LikelihoodSettings(likelihood="weibull"), "`likelihood` must be one of auto, bernoulli"),
+        (lambda: Config(curvature=-1), "`curvature` must be c ≥ 0"),
+        (lambda: Config(diagonal=True), 'needs `posterior="wrapped"`'),
+        (lambda: Config(patience=3, validation=0), "early stopping needs validation rows"),
+        (lambda: Config(epochs=10**7), "at most 1,000,000"),
+        (lambda: Config(likelihood="weibull"), "`likelihood` must be one of auto, bernoulli"),
         (lambda: Config(network="cnn"), "`network` must be one of mlp, conv; got 'cnn'"),
         (lambda: GraphConfig(epochs=None), "`epochs` must be a whole number"),
     ):

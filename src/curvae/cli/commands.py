@@ -119,7 +119,7 @@ def _found(figures: dict[str, Any]) -> str:
 
 
 def covariate_values(run: Path) -> tuple[str, ...]:
-    """A value of each covariate of a run as `curvae sample` takes them: the first category, or the mean of numbers."""
+    """Return a value of each covariate of a run as `curvae sample` takes them: its first category, or its mean."""
     from ..data import Schema
     from ..training.storage import read_description
 
@@ -211,7 +211,7 @@ def graph(reporter: Reporter, data: str, **asked: Any) -> Answer:
 
 
 def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The data with how to read them, and what else was asked for."""
+    """Return the data with how to read them, and what else was asked for."""
     reading = {field.name for field in fields(kind)}
     source = kind(data, **{name: value for name, value in asked.items() if name in reading})
     return source, {name: value for name, value in asked.items() if name not in reading}
@@ -386,16 +386,12 @@ def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, 
     option("--device", default="auto", help="auto, cpu or cuda (auto)."),
     example="paper table1 --quick",
 )
-def paper(
-    reporter: Reporter, what: str, out: Path | None, quick: bool, seed: int, only: tuple[str, ...], **asked: Any
-) -> Answer:
+def paper(reporter: Reporter, what: str, only: tuple[str, ...], **asked: Any) -> Answer:
     """Reproduce the tables and figures of the paper; the same command continues an interrupted run."""
-    from ..paper.command import paper_list, paper_run
+    from ..paper import reproduce
 
-    if what == "list":
-        return paper_list(out, quick, seed)
     named = [name for names in only for name in names.split(",")]
-    return paper_run(what, out, quick, seed, only=named, reporter=reporter, **asked)
+    return Answer(*reproduce(what, only=named, reporter=reporter, **asked))
 
 
 @command(

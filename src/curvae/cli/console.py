@@ -5,15 +5,17 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import math
 import os
 import re
 import signal
 import sys
 import threading
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -22,6 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
+from click.core import augment_usage_errors
 
 from ..errors import CurvaeError, FixableError
 from .options import (
@@ -29,17 +32,20 @@ from .options import (
     SHARED,
     SetOption,
     SettingOption,
+    command_line,
     completed_command,
+    error_text,
     in_flags,
     option,
     option_words,
     options_of,
     printed,
     shell_command,
+    typed_options,
 )
 
 if TYPE_CHECKING:
-    from ..runs import Step
+    from ..runs import Reporter, Step
 
 __all__ = [
     "BROKEN_PIPE",
@@ -48,6 +54,7 @@ __all__ = [
     "Signals",
     "SteadyStream",
     "command",
+    "console_reporter",
     "one_line",
     "program",
     "run_program",
@@ -64,7 +71,7 @@ _CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 16
 
 
 def one_line(text: str) -> str:
-    r"""A text without line breaks and other control characters, which names of files may hold.
+    r"""Return a text without line breaks and other control characters, which names of files may hold.
 
     Example:
         >>> print(one_line("there is no a\nb.csv"))
@@ -187,6 +194,7 @@ _QUOTED = re.compile("'([^']*)'")  # what was typed, in messages of click
 _COMPLETE = "_CURVAE_COMPLETE"  # by which a shell asks for words to choose from
 _SHELLS = ("bash", "zsh", "fish")
 _resuming: list[str] = []  # the command that continues the run, once there is something to continue
+_START = 0.5  # seconds whose reports are the start of a task: first epochs of a stack, or what a run is resumed from
 _NEAR = 0.65  # how much an option must be like what was typed to be suggested; 1 is the same
 
 
@@ -211,6 +219,58 @@ class LazyModule:
                 if enabled:
                     gc.enable()
         return getattr(sys.modules[self._name], name)
+
+
+@contextmanager
+def console_reporter(quiet: bool, words: Callable[[str], str], resumable: Callable[[str], None]) -> Iterator[Reporter]:
+    """Report on a run on the error stream, unless `quiet`; progress bars end with the context.
+
+    Arguments:
+        quiet: whether to print nothing.
+        words: replaces the parameters that a message names by options.
+        resumable: called with the command that resumes the run, once it can be resumed.
+    """
+    silent = LazyModule("curvae.runs").Reporter(
+        command=shell_command,
+        started=command_line(),
+        resumable=lambda options: resumable(completed_command(typed_options(options, "fit"))),
+    )
+    if quiet:
+        yield silent
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
+    ends = TextColumn("{task.fields[left]}", style="progress.remaining"), TextColumn("{task.fields[text]}")
+    bars = Progress(*columns, TimeElapsedColumn(), *ends, console=console)
+    tasks: dict[str, TaskID] = {}
+    starts: dict[str, tuple[float, float]] = {}  # when a task was first reported, and what had been done then
+
+    def progress(name: str, done: float, total: float, text: str) -> None:
+        if not tasks:
+            bars.start()
+        if name not in tasks:
+            tasks[name] = bars.add_task(name, total=total, text="", left="")
+        now = bars.get_time()
+        start, before = starts.get(name, (now, done))
+        if now - start < _START:
+            starts[name] = start, done
+        # Rich knows no speed where a step takes over 30 s, and one far too high after the first epoch of a stack.
+        seconds = (total - done) * (now - start) / (done - before) if done > before else None
+        left = "-:--:--" if seconds is None else str(timedelta(seconds=math.ceil(seconds)))
+        bars.update(tasks[name], completed=done, text=escape(one_line(text)), left=left)
+
+    def say(text: str, before: str = "") -> None:
+        console.print(before + escape(one_line(words(text))), highlight=False, soft_wrap=True)
+
+    try:
+        yield replace(silent, say=say, warn=lambda text: say(text, "[yellow]warning:[/] "), progress=progress)
+    finally:
+        if tasks:
+            bars.stop()
 
 
 @dataclass(frozen=True)
@@ -248,11 +308,8 @@ class _Command(click.Command):
     """A command whose mistakes in options name it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
+        with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
-        except click.BadOptionUsage as error:  # does not know which command the option is of
-            error.ctx = ctx
-            raise
 
 
 class _Program(click.Group):
@@ -282,7 +339,7 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
         def call(quiet: bool, as_json: bool, **values: Any) -> None:
             context = click.get_current_context()
             commands = (context.command, *context.parent.command.commands.values())  # type: ignore[union-attr]
-            words = partial(in_flags, options=ChainMap(*map(options_of, commands)))
+            options = ChainMap(*map(options_of, commands))
             if settings:
                 given = {one.name: values.pop(one.name) for one in settings}
                 given |= given.pop("advanced")
@@ -295,15 +352,15 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
                 if "device" in parameters:
                     values["device"] = LazyModule("curvae.training.config").choose_device(values["device"])
                 if "reporter" in function.__annotations__:
-                    reporter = LazyModule("curvae.cli.messages").console_reporter
-                    with reporter(quiet or as_json, words, _resuming.append) as values["reporter"]:
+                    words = partial(in_flags, options=options)
+                    with console_reporter(quiet or as_json, words, _resuming.append) as values["reporter"]:
                         answer = function(**values)
                 else:
                     answer = function(**values)
             except FixableError as error:
-                raise _Corrected(error, context.command, words) from error
+                raise _Corrected(error, options_of(context.command), error_text(error, options)) from error
             except CurvaeError as error:
-                raise click.ClickException(words(str(error))) from error
+                raise click.ClickException(error_text(error, options)) from error
             if as_json or not quiet:
                 answer.show(as_json)
 
@@ -344,7 +401,7 @@ def _rank() -> int | None:
 
 
 def program(*commands: click.Command, text: str, version: str, example: str) -> click.Group:
-    """The program that has these commands; `example` is one of a call, shown at the end of the help."""
+    """Make the program that has these commands; `example` is one of a call, shown at the end of the help."""
     shown = option("--version", **printed(lambda context: version), help="Print the version.")
     completion = option(
         "--completion",
@@ -389,8 +446,7 @@ class _Corrected(click.ClickException):
 
     command = ""
 
-    def __init__(self, error: FixableError, command: click.Command, words: Callable[[str], str]) -> None:
-        options = options_of(command)
+    def __init__(self, error: FixableError, options: Mapping[str, click.Option], text: str) -> None:
         accepted = [
             [
                 option_words(options[name], value or True)
@@ -400,7 +456,7 @@ class _Corrected(click.ClickException):
             for fix in error.fixes
         ]
         if not all(accepted):
-            super().__init__(words(str(error)))
+            super().__init__(text)
             return
         others = " or ".join(" ".join(one) for _, *rest in accepted for one in rest)
         super().__init__(f"{error.found}; run this{f', or with {others}' if others else ''}:")

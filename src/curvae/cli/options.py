@@ -29,6 +29,7 @@ __all__ = [
     "SettingOption",
     "command_line",
     "completed_command",
+    "error_text",
     "files",
     "in_flags",
     "option",
@@ -99,7 +100,7 @@ class SettingOption(click.Option):
                 value = tuple(int(width) for width in value.split(","))
             self._setting.require(value)
         except CurvaeError as error:
-            raise click.UsageError(in_flags(str(error), {self._setting.name: parameter}), context) from error
+            raise click.UsageError(error_text(error, {self._setting.name: parameter}), context) from error
         except ValueError as error:
             raise click.BadParameter(
                 f"{value!r} is no list of widths such as 200 or 400,200", context, parameter
@@ -232,7 +233,7 @@ def command_line() -> str:
 
 
 def completed_command(options: list[str], single: Collection[str] = ()) -> str:
-    """The command as it was typed, with further options; those of `single` that it had already are replaced."""
+    """Return the command as it was typed, with further options; those of `single` that it had are replaced."""
     typed = sys.argv[1:]
     replaced = {word for word in options if word in single}
     typed = [word for before, word in zip(["", *typed], typed, strict=False) if not {before, word} & replaced]
@@ -282,6 +283,18 @@ def in_flags(message: str, options: Mapping[str, click.Option]) -> str:
     return _PARAMETER.sub(typed, _mark(message, options))
 
 
+def error_text(error: CurvaeError, options: Mapping[str, click.Option]) -> str:
+    """Return the message of an error by `in_flags`, with the option that it is about behind it if it names none.
+
+    Example:
+        >>> print(error_text(CurvaeError("there are gaps", parameter="missing"), {"missing": option("--missing")}))
+        there are gaps (--missing)
+    """
+    text = in_flags(str(error), options)
+    unnamed = text == str(error) and error.parameter in options
+    return f"{text} {in_flags(f'(`{error.parameter}`)', options)}" if unnamed else text
+
+
 # Messages in which parameters are not yet in backquotes.
 _NAMED = re.compile(
     r"""(?<![\w"'./`-])(?<!--set )(?:[a-z][a-z0-9_]*="""
@@ -304,13 +317,13 @@ FILE = click.Path(path_type=Path)
 
 
 def option(*names: str, choices: Sequence[str] = (), **more: Any) -> click.Option:
-    """An option, given its names and help; `choices` are named in the help, and others are refused."""
+    """Make an option, given its names and help; `choices` are named in the help, and others are refused."""
     chosen: dict[str, Any] = {"type": click.Choice(choices), "metavar": "NAME"} if choices else {}
     return click.Option(names, **chosen, **more)
 
 
 def files(context: click.Context, parameter: click.Parameter, typed: str) -> list[Any]:
-    """What a shell completes where a file is meant: names of files."""
+    """Return what a shell completes where a file is meant: names of files."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(typed, type="file")]
@@ -327,7 +340,7 @@ def refuse(when: str, names: Collection[str]) -> None:
 
 
 def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
-    """Of an option: print a text and do nothing else."""
+    """Return arguments of an option that prints a text and does nothing else."""
 
     def callback(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
         if asked:
@@ -435,7 +448,7 @@ SHARED: dict[str, click.Parameter] = {
 
 
 def setting_options(action: str, *kinds: type[Settings]) -> list[click.Option]:
-    """The options of a command for the settings of some kinds of models, and `--set` for all others.
+    """Return the options of a command for the settings of some kinds of models, and `--set` for all others.
 
     Arguments:
         action: name of the command. A comparison has no settings that it chooses itself.

@@ -214,12 +214,10 @@ def with_slopes(value: Tensor, inputs: Sequence[Tensor], slopes: Sequence[Tensor
 class Undifferentiated(Primitive):
     """The derivative of a draw, which has none itself: a subclass gives `forward`."""
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
+    differentiable = True
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+    def gradients(inputs: Any, kept: Any, needed: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         raise NotImplementedError(
             "a second derivative of a draw is not available: the derivative of a quantile is tabulated, not "
             "differentiated; use first derivatives of draws, or differentiate log_prob, entropy or kl_quadrature, "
@@ -234,8 +232,12 @@ class _Slopes(Undifferentiated):
 
 
 class _Quantile(Primitive):
+    results, differentiable = 1, True
+
     @staticmethod
-    def forward(lower_tail: Tensor, upper_tail: Tensor, q: Tensor, start: Tensor, dim: int, steps: int) -> Tensor:
+    def forward(
+        lower_tail: Tensor, upper_tail: Tensor, q: Tensor, start: Tensor, dim: int, steps: int
+    ) -> tuple[Tensor]:
         lower = lower_tail < upper_tail
         target = torch.where(lower, lower_tail, upper_tail) + log_normaliser(q, dim)
         log_t = start.log()
@@ -247,32 +249,27 @@ class _Quantile(Primitive):
             tail = torch.logsumexp(log_kernel(u, q.unsqueeze(-1), dim) + log_weights, -1)
             slope = torch.where(lower, 1.0, -1.0) * (log_kernel(t, q, dim) + log_t - tail).exp()
             log_t = log_t + ((target - tail) / slope).clamp(-2.0, 2.0)
-        return log_t.exp()
+        return (log_t.exp(),)
 
     @classmethod
-    def traced(cls, lower_tail: Tensor, upper_tail: Tensor, q: Tensor, start: Tensor, dim: int, steps: int) -> Tensor:
+    def traced(
+        cls, lower_tail: Tensor, upper_tail: Tensor, q: Tensor, start: Tensor, dim: int, steps: int
+    ) -> tuple[Tensor]:
         with torch.no_grad():
             lower, upper, shape = lower_tail.detach(), upper_tail.detach(), q.detach()
-            t = cls.forward(lower, upper, shape, start.detach(), dim, steps)
+            (t,) = cls.forward(lower, upper, shape, start.detach(), dim, steps)
             slopes = quantile_slopes(t, shape, lower, upper, dim)
-        return with_slopes(t, (q, lower_tail, upper_tail), slopes)
+        return (with_slopes(t, (q, lower_tail, upper_tail), slopes),)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        lower_tail, upper_tail, q, _, ctx.dim, _ = inputs
-        ctx.save_for_backward(lower_tail, upper_tail, q, output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        lower_tail, upper_tail, q, t = ctx.saved_tensors
-        by_q, by_lower, by_upper = _Slopes.call(t, q, lower_tail, upper_tail, ctx.dim)
-        grads = (grad * by_lower, grad * by_upper, grad * by_q)
-        shapes = (lower_tail.shape, upper_tail.shape, q.shape)
-        return *(g.sum_to_size(shape) for g, shape in zip(grads, shapes, strict=True)), None, None, None
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        lower_tail, upper_tail, q, _, dim, _ = inputs
+        by_q, by_lower, by_upper = _Slopes.call(*kept, q, lower_tail, upper_tail, dim)
+        return grad * by_lower, grad * by_upper, grad * by_q
 
 
 def _guess(lower_tail: Tensor, upper_tail: Tensor, q: Tensor, dim: int) -> Tensor:
-    """A start from which Newton's method on the log of the tail approaches the quantile from outside.
+    """Return a start from which Newton's method on the log of the tail approaches the quantile from outside.
 
     log ρ is concave with second derivative at most −1, so F(m − δ) ≤ exp(−δ²/2) and likewise above the mode m; for
     small t, where that bound is empty, F(t) ≈ t^d/(d·I).
@@ -295,4 +292,4 @@ def quantile(
     """
     if start is None:
         start = _guess(lower_tail.detach(), upper_tail.detach(), q.detach(), dim)
-    return _Quantile.call(lower_tail, upper_tail, q, start, dim, steps)
+    return _Quantile.call(lower_tail, upper_tail, q, start, dim, steps)[0]

@@ -7,7 +7,6 @@ T = exp_0(v), and z = T + a·M with a = ξ_v + k·b, k = c/(1 + ξ_M), b = ⟨M,
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -99,21 +98,13 @@ class _Step(Primitive):
         return held, kl, z, factor, bent, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise, prior_rise
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *tensors, ctx.distribution, ctx.dtype, ctx.room = inputs
-        kept = [t for t in output[2:] if t is not None]
-        ctx.mark_non_differentiable(*kept)
-        ctx.save_for_backward(*tensors, *output)
-
-    @staticmethod
-    def backward(ctx: Any, grad_z: Tensor, grad_kl: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        inputs = ctx.saved_tensors[:5]
-        u, scale, noise, c, prior_scale = inputs
-        if torch.is_grad_enabled() or ctx.needs_input_grad[2]:
-            function = partial(_composed, distribution=ctx.distribution, dtype=ctx.dtype, room=ctx.room)
-            return *torch.func.vjp(function, *inputs)[1]((grad_z, grad_kl)), None, None, None
-        kept = ctx.saved_tensors[7:]
-        z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise, prior_rise = kept
+    def gradients(  # type: ignore[override]
+        inputs: Any, kept: Any, needed: Any, grad_z: Tensor, grad_kl: Tensor
+    ) -> Any:
+        if needed[2]:
+            return _Step.retraced(inputs, needed, (grad_z, grad_kl))
+        u, scale, noise, c, prior_scale = inputs[:5]
+        z, factor, w, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise, prior_rise = kept[2:]
         d, sigma = u.shape[-1], scale[..., 0]
         if rise is None:
             w, prior_rise = noise.double(), 0.0
@@ -152,7 +143,7 @@ class _Step(Primitive):
         grad_u = torch.addcmul(grad_M * s_m.unsqueeze(-1), u, (slope * along_u).unsqueeze(-1))
 
         grad_c = grad_prior = None
-        if ctx.needs_input_grad[3]:
+        if needed[3]:
             # ∂s/∂c = |·|²·s′ for M and T, ∂ξ_v/∂c = |v|²·s_v/2, ∂k/∂c = 1/(2ξ_m) for given M, ∂g/∂c = |z|²·g′.
             by_s, by_g, by_c = along, grad_kl * zz * g * precision, grad_a * b / (2.0 * xi_m)
             if bend is None:
@@ -163,11 +154,10 @@ class _Step(Primitive):
             by_c = by_c + by_s * sigma * sigma * ww + by_g * (zz * asinhc(c * zz, 1))  # zz² may overflow
             by_u = along_u * uu * sinhc_slope(c * uu, xi_m, s_m, rough=False)
             grad_c = by_c.sum_to_size(c.shape) + by_u.sum_to_size(c.shape)
-        if ctx.needs_input_grad[4]:
+        if needed[4]:
             by_prior = (d - zz * g * g * precision) / prior_scale + 2.0 * c * prior_scale * prior_rise
-            grad_prior = (grad_kl * by_prior).sum_to_size(prior_scale.shape)
-        grad_scale = grad_sigma.unsqueeze(-1).sum_to_size(scale.shape)
-        return grad_u, grad_scale, None, grad_c, grad_prior, None, None, None
+            grad_prior = grad_kl * by_prior
+        return grad_u, grad_sigma.unsqueeze(-1), None, grad_c, grad_prior
 
 
 def draw_and_divergence(

@@ -91,7 +91,7 @@ _TABLES: dict[tuple[int, torch.device], tuple[Any, ...]] = {}
 
 @constant
 def _fields(dim: int, device: torch.device) -> tuple[Any, ...]:
-    """The table's fields, a constant to torch.compile."""
+    """Return the table's fields, a constant to torch.compile."""
     if (dim, device) not in _TABLES:
         cpu = torch.device("cpu")
         if (dim, cpu) not in _TABLES:
@@ -254,6 +254,8 @@ def _find(square: Tensor, q: Tensor, dim: int) -> _Lookup:
 
 
 class _Stretch(Primitive):
+    differentiable = True
+
     @staticmethod
     def forward(square: Tensor, q: Tensor, dim: int) -> Tensor:
         lookup = _find(square, q, dim)
@@ -267,15 +269,9 @@ class _Stretch(Primitive):
         return radial.with_slopes(kappa, (square, q), slopes)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        square, q, ctx.dim = inputs
-        ctx.save_for_backward(square, q)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        square, q = ctx.saved_tensors
-        by_square, by_q = _StretchSlopes.call(square, q, ctx.dim)
-        return (grad * by_square).sum_to_size(square.shape), (grad * by_q).sum_to_size(q.shape), None
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        by_square, by_q = _StretchSlopes.call(*inputs)
+        return grad * by_square, grad * by_q
 
 
 class _StretchSlopes(radial.Undifferentiated):

@@ -115,7 +115,7 @@ class Validated(Distribution):
         return self.event_shape[0]
 
     def _expanded(self, batch_shape: Shape, instance: Any) -> Self:
-        """A copy with another batch shape, to which the caller expands the parameters."""
+        """Return a copy with another batch shape, to which the caller expands the parameters."""
         torch.empty(self._batch_shape, device="meta").expand(batch_shape)  # raises unless it can be
         new = self.__new__(type(self)) if instance is None else instance
         new.__dict__.update(self.__dict__)

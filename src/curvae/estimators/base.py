@@ -211,7 +211,7 @@ class MapEstimator(BaseEstimator):
         try:
             return self._kind.settings.from_json({n: v for n, v in given.items() if n in known or n in advanced})
         except CurvaeError as error:  # in the words of the estimator
-            raise CurvaeError(str(error).replace("`dim", "`n_components")) from None
+            raise CurvaeError(str(error).replace("`dim", "`n_components"), value=error.value) from None
 
     def plot(self, labels: ArrayLike | None = None, ax: Any = None) -> Any:
         """Draw the map: every row or node of `embedding_` on the Poincaré disc, or at curvature 0 on the plane.

@@ -239,7 +239,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         return restore_columns(x, self._schema.columns, self._dtypes, labels, index)
 
     def inverse_transform(self, X: ArrayLike, covariates: Mapping[str, Any] | None = None) -> Any:
-        """Expected rows, in original units, at points in the coordinates of `output`.
+        """Return expected rows, in original units, at points in the coordinates of `output`.
 
         A model of categories or booleans gives a frame with the original columns, and in these the most probable value.
         A model with covariates needs a value of each, for all points or one a point: `{"batch": "a"}`, or a data frame.
@@ -274,8 +274,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         return self._restored(filled, X.index if isinstance(X, pd.DataFrame) else None)
 
     def sample(self, n_samples: int = 1, random_state: Any = 0, covariates: Mapping[str, Any] | None = None) -> Any:
-        """New rows from the model, in original units, as a frame where `inverse_transform` gives one; `covariates` as
-        of `inverse_transform`."""
+        """Draw new rows from the model, in original units, as a frame where `inverse_transform` gives one; `covariates`
+        as of `inverse_transform`."""
         check_is_fitted(self)
         require_count("n_samples", plain(n_samples))
         memory.require(

@@ -42,7 +42,7 @@ def holds(valid: Tensor) -> bool:
 
 
 def _plain(value: Tensor) -> Tensor:
-    """The tensor under the transforms of torch.func, with the dimensions that vmap maps over in front."""
+    """Return the tensor under the transforms of torch.func, with the dimensions that vmap maps over in front."""
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(value):
         dim = functorch.maybe_get_bdim(value)

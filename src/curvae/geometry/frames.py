@@ -93,7 +93,7 @@ def picture_frame(S: Tensor, c: float, scores: Tensor, centre: Tensor | None = N
 
 
 def _turn(vectors: Tensor, scores: Tensor) -> Tensor:
-    """The rotation or reflection that brings vectors, (N, k), nearest to the first k scores."""
+    """Return the rotation or reflection that brings vectors, (N, k), nearest to the first k scores."""
     vectors, scores = (x - x.mean(0) for x in (vectors, scores[:, : vectors.shape[1]]))
     own, strength, other = torch.linalg.svd(vectors.T @ scores)
     open_ = strength <= _UNDECIDED * vectors.norm() * scores.norm()

@@ -41,19 +41,16 @@ _Family = Callable[[Tensor, int], Tensor]
 class _Analytic(Primitive):
     """The `order`-th derivative of a family; differentiating it raises the order by one."""
 
+    differentiable = True
+
     @staticmethod
     def forward(y: Tensor, family: _Family, order: int) -> Tensor:
         return family(y, order)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, _Family, int], output: Tensor) -> None:
-        y, ctx.family, ctx.order = inputs
-        ctx.save_for_backward(y)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (y,) = ctx.saved_tensors
-        return grad * _Analytic.call(y, ctx.family, ctx.order + 1), None, None
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Tensor]:  # type: ignore[override]
+        y, family, order = inputs
+        return (grad * _Analytic.call(y, family, order + 1),)
 
 
 def _horner(coefficients: Sequence[float], y: Tensor) -> Tensor:
@@ -67,7 +64,7 @@ _Series = tuple[tuple[float, ...], ...]
 
 
 def _derivatives(coefficients: Sequence[float], precision: float = 1e-17) -> _Series:
-    """A power series and its first derivatives, of each as many terms as matter below `_SERIES_BELOW`."""
+    """Return a power series and its first derivatives, each with as many terms as matter below `_SERIES_BELOW`."""
     rows = []
     for order in range(8):
         terms = [c * math.perm(j + order, order) for j, c in enumerate(coefficients[order:])]
@@ -94,7 +91,7 @@ _LOGSINHC = _derivatives(_log_series(_SINHC_COEFFICIENTS))
 
 
 def _split(y: Tensor, series: _Series, order: int, beyond: Callable[[Tensor], Tensor]) -> Tensor:
-    """The Taylor series below `_SERIES_BELOW`, `beyond` above; neither leaves its own side."""
+    """Use the Taylor series below `_SERIES_BELOW`, `beyond` above; neither leaves its own side."""
     if order == 0 and not torch.compiler.is_compiling():
         return beyond(y)
     near = _horner(series[order], y.clamp(max=_SERIES_BELOW))
@@ -237,7 +234,7 @@ def arsinh_by_c(x: Tensor, c: Tensor, gain: Tensor, value: Tensor, slope: Tensor
 class _Arsinh(Primitive):
     """gain·asinh(√c·x)/√c; its derivative in x is kept for the backward pass."""
 
-    results = 1
+    results, differentiable = 1, True
 
     @staticmethod
     def forward(x: Tensor, c: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
@@ -255,22 +252,14 @@ class _Arsinh(Primitive):
         return gain * torch.where(near, small * _horner(series[0], c * small * small), x.sign() * far), None
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*inputs, *output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, c, gain, value, slope = ctx.saved_tensors
-        grad_c = grad_gain = None
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        (x, c, gain), (value, slope) = inputs, kept
         if torch.is_grad_enabled():
             t = x.clamp(-_HUGE, _HUGE)
             slope = gain * (1.0 + c * t * t).rsqrt() * (_HUGE / x.detach().abs()).clamp(max=1.0)
-        if ctx.needs_input_grad[1]:
-            grad_c = (grad * arsinh_by_c(x, c, gain, value, slope)).sum_to_size(c.shape)
-        if ctx.needs_input_grad[2]:
-            grad_gain = (grad * value).sum_to_size(gain.shape) / gain
-        return (grad * slope).sum_to_size(x.shape), grad_c, grad_gain
+        grad_c = grad * arsinh_by_c(x, c, gain, value, slope) if needed[1] else None
+        grad_gain = (grad * value).sum_to_size(gain.shape) / gain if needed[2] else None
+        return grad * slope, grad_c, grad_gain
 
 
 def arsinh(x: Tensor, c: Tensor | float, gain: Tensor | float = 1.0) -> Tensor:

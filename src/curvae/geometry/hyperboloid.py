@@ -11,7 +11,7 @@ Everything here is float64; `curvae.geometry.manifolds` converts at the door.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -126,56 +126,32 @@ def saturate(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) -> 
     return (S * shrinkage(S, c, dtype, room)).to(dtype)
 
 
-class _OfPoints(Primitive):
-    """A function of points, or vectors, and c, which may be a number."""
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *points, c = inputs
-        ctx.c = None if isinstance(c, Tensor) else c
-        ctx.save_for_backward(*points, *([c] if isinstance(c, Tensor) else []))
-
-    @staticmethod
-    def saved(ctx: Any) -> list[Any]:
-        """Return c, then the points."""
-        saved = list(ctx.saved_tensors)
-        return [saved.pop() if ctx.c is None else ctx.c, *saved]
-
-
-class _Radial(_OfPoints):
+class _Radial(Primitive):
     """x·f(c|x|²), with its derivative in closed form: eager graphs of tiny tensors cost by the node. It needs the slope
     of |x|·f(c|x|²) in |x|, a function of c|x|² too."""
 
     events = (1,)
+    differentiable = True
 
     @staticmethod
     def forward(x: Tensor, c: Curvature, f: Callable[..., Tensor], slope: Callable[[Tensor], Tensor]) -> Tensor:
         return x * _col(f(c * dot(x, x)))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        x, c, ctx.f, ctx.slope = inputs
-        _OfPoints.setup_context(ctx, (x, c), output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        c, x = _OfPoints.saved(ctx)
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        x, c, f, radial_slope = inputs
         square, along = dot(x, x), dot(x, grad)
         y = c * square
         if torch.is_grad_enabled():
-            slope = ctx.f(y, 1) * along
-            grad_x = _plus(grad * _col(ctx.f(y)), x, 2.0 * c * slope)
-            grad_c = (square * slope).sum_to_size(c.shape) if ctx.needs_input_grad[1] else None
-            return grad_x.sum_to_size(x.shape), grad_c, None, None
-        value = ctx.f(y)
-        rest = (ctx.slope(y) - value) * along
+            slope = f(y, 1) * along
+            return _plus(grad * _col(f(y)), x, 2.0 * c * slope), square * slope if needed[1] else None
+        value = f(y)
+        rest = (radial_slope(y) - value) * along
         grad_x = _plus(grad * _col(value), x, rest / (square + _TINY))
-        grad_c = None
-        if ctx.needs_input_grad[1]:
-            near = y < 1.0
-            grad_c = torch.where(near, square * ctx.f(y, 1) * along, 0.5 * rest / torch.where(near, 1.0, c))
-            grad_c = grad_c.sum_to_size(c.shape)
-        return grad_x.sum_to_size(x.shape), grad_c, None, None
+        if not needed[1]:
+            return (grad_x,)
+        near = y < 1.0
+        return grad_x, torch.where(near, square * f(y, 1) * along, 0.5 * rest / torch.where(near, 1.0, c))
 
 
 def expmap0(v: Tensor, c: Curvature) -> Tensor:
@@ -253,7 +229,7 @@ def _far_pair(S: Tensor, T: Tensor, c: Curvature) -> tuple[Tensor, Tensor, _Pair
     return far, S, _pair(S, T, c)
 
 
-class _Displacement(_OfPoints):
+class _Displacement(Primitive):
     """`displacement`, with its derivative in closed form."""
 
     events = (1, 1)
@@ -271,13 +247,9 @@ class _Displacement(_OfPoints):
         return _pair(S, T, c).displacement(S, c)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        c, S, T = _OfPoints.saved(ctx)
-        if torch.is_grad_enabled():
-            return _vjp(_Displacement.traced, (S, T), c, grad)
-        grad_S, grad_T, grad_c = _displacement_slopes(S, T, c, grad, ctx.needs_input_grad[2])
-        grad_c = None if grad_c is None else grad_c.sum_to_size(c.shape)
-        return grad_S.sum_to_size(S.shape), grad_T.sum_to_size(T.shape), grad_c
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        S, T, c = inputs
+        return _displacement_slopes(S, T, c, grad, needed[2])
 
 
 def _displacement_slopes(S: Tensor, T: Tensor, c: Curvature, grad: Tensor, by_c: bool) -> tuple[Tensor, Tensor, Any]:
@@ -295,15 +267,6 @@ def _displacement_slopes(S: Tensor, T: Tensor, c: Curvature, grad: Tensor, by_c:
     return grad_S, grad_T, -0.5 * along * s * (t * K / tau + Q) / xi if by_c else None
 
 
-def _vjp(function: Callable[..., Any], tensors: Sequence[Tensor], c: Curvature, grad: Any) -> tuple[Tensor | None, ...]:
-    """Gradients, which can be differentiated again, of a function of some tensors and c."""
-    live = torch._C._functorch.unwrap_if_dead  # what the derivative of a derivative in torch.func has kept
-    given = [live(x) for x in tensors]
-    if isinstance(c, Tensor):
-        return torch.func.vjp(function, *given, live(c))[1](grad)
-    return *torch.func.vjp(lambda *given: function(*given, c), *given)[1](grad), None
-
-
 def displacement(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
     """Space part of T seen from S, that is (−S) ⊕ T."""
     return _Displacement.call(S, T, c)
@@ -314,7 +277,7 @@ def translate(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
     return displacement(-S, T, c)
 
 
-class _Exp(_OfPoints):
+class _Exp(Primitive):
     """`translate(S, expmap0(v))`: cheaper, for many vectors at a few points."""
 
     events = (1, 1)
@@ -343,20 +306,16 @@ class _Exp(_OfPoints):
         return _plus(both * _col(t), u, torch.addcmul(back * s, bend, t))
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        c, S, v = _OfPoints.saved(ctx)
-        if torch.is_grad_enabled():
-            return _vjp(_Exp.traced, (S, v), c, grad)
-        by_c = ctx.needs_input_grad[2]
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        S, v, c = inputs
         square = dot(v, v)
         cosh, ratio = cosh_sinhc(c * square)
-        grad_S, grad_T, grad_c = _displacement_slopes(-S, v * _col(ratio), c, grad, by_c)
+        grad_S, grad_T, grad_c = _displacement_slopes(-S, v * _col(ratio), c, grad, needed[2])
         along = dot(grad_T, v)
         grad_v = _plus(grad_T * _col(ratio), v, (cosh - ratio) * along / (square + _TINY))
-        if by_c:
+        if needed[2]:
             grad_c = grad_c + square * sinhc_slope(c * square, cosh, ratio, rough=False) * along
-            grad_c = grad_c.sum_to_size(c.shape)
-        return (-grad_S).sum_to_size(S.shape), grad_v.sum_to_size(v.shape), grad_c
+        return -grad_S, grad_v, grad_c
 
 
 def expmap(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
@@ -364,7 +323,7 @@ def expmap(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
     return _Exp.call(S, v, c)
 
 
-class _Chord(_OfPoints):
+class _Chord(Primitive):
     """`chord`, with its derivative in closed form."""
 
     events = (1, 1)
@@ -383,10 +342,10 @@ class _Chord(_OfPoints):
         return square, c * square
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_bent: Tensor) -> tuple[Tensor | None, ...]:
-        c, S, T = _OfPoints.saved(ctx)
-        if torch.is_grad_enabled():
-            return _vjp(_Chord.traced, (S, T), c, (grad, grad_bent))
+    def gradients(  # type: ignore[override]
+        inputs: Any, kept: Any, needed: Any, grad: Tensor, grad_bent: Tensor
+    ) -> tuple[Any, ...]:
+        S, T, c = inputs
         x = _pair(S, T, c)
         turn, push = x.N / _col(x.M), 2.0 * (grad + c * grad_bent)
         half = 0.5 * dot(turn, turn)
@@ -394,12 +353,10 @@ class _Chord(_OfPoints):
         for e, sign, other, xi in ((x.u, -1.0, x.t, x.xi), (x.w, 1.0, x.s, x.tau)):
             across = _plus(turn, e, -dot(turn, e)) * _col(sign * other)
             slopes.append(_plus(across, e, other * half + sign * x.K / xi) * _col(push))
-        grad_c = None
-        if ctx.needs_input_grad[2]:
+        if needed[2]:
             fall = x.rise * (x.s + x.t) / (x.xi + x.tau)  # (τ − ξ)/c
-            grad_c = grad_bent * (x.K * x.K / (x.xi * x.tau) + 2.0 * x.Q) - grad * fall * fall / (x.xi * x.tau)
-            grad_c = grad_c.sum_to_size(c.shape)
-        return slopes[0].sum_to_size(S.shape), slopes[1].sum_to_size(T.shape), grad_c
+            slopes.append(grad_bent * (x.K * x.K / (x.xi * x.tau) + 2.0 * x.Q) - grad * fall * fall / (x.xi * x.tau))
+        return tuple(slopes)
 
 
 def chord(S: Tensor, T: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
@@ -454,7 +411,7 @@ def rotate(v: Tensor, a: Tensor, b: Tensor, cosine: Tensor, size: Tensor) -> Ten
     return v + _col(2.0 / size) * (_col(cosine) * once + turn(once))
 
 
-class _Gyration(_OfPoints):
+class _Gyration(Primitive):
     """`gyrate`. Its derivative follows from that of the rotor q = 1 − k·T·S, a geometric product: R changes by the
     rotation 2⟨dq·q̃⟩₂/|q|²."""
 
@@ -479,16 +436,11 @@ class _Gyration(_OfPoints):
         return _Gyration.traced(S, T, v, c)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        c, *vectors = _OfPoints.saved(ctx)
-        if torch.is_grad_enabled():
-            return _vjp(_Gyration.traced, vectors, c, grad)
-        S, T, v = vectors
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        S, T, v, c = inputs
         back = _Gyration.traced(T, S, grad, c)
         grad_T, grad_c = _turning(S, T, _Gyration.traced(S, T, v, c), grad, c)
-        grads = _turning(T, S, back, v, c)[0], grad_T, back
-        by_c = grad_c.sum_to_size(c.shape) if ctx.needs_input_grad[3] else None
-        return *(g.sum_to_size(x.shape) for g, x in zip(grads, vectors, strict=True)), by_c
+        return _turning(T, S, back, v, c)[0], grad_T, back, grad_c if needed[3] else None
 
 
 def _turning(S: Tensor, T: Tensor, r: Tensor, grad: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
@@ -606,15 +558,7 @@ class _Gyroplanes(Primitive):
         return value, slope, lifted, rows, gain, w, square, p, length, xi, s, e
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, kept = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
-        if torch.is_grad_enabled():
-            return torch.func.vjp(_Gyroplanes.traced, *inputs)[1]((grad,))
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         S, a, c = inputs[0], inputs[1].double(), _col(inputs[3].double())
         value, slope, lifted, rows, gain, w, square, p, length, xi, s, e = kept
 
@@ -639,8 +583,8 @@ class _Gyroplanes(Primitive):
         # s and e depend on |w|² = y/c: 2c·s′ = (ξ − s)/|w|² and 2c·e′ = (c·s − 2e)/|w|².
         grad_w = _plus(grad_w, w, p * (q * (c * s - 2.0 * e) - grad_b * (xi - s)) / (square + 1e-300))
         grads = grad_S.to(S.dtype), grad_a.to(inputs[1].dtype), (2.0 * grad_w).to(inputs[2].dtype)
-        if not ctx.needs_input_grad[3]:
-            return *grads, None
+        if not needed[3]:
+            return grads
 
         # ∂e/∂c = s/2, ∂s/∂c = |w|²·s′ and ∂ξ/∂c = |S|²/2ξ.
         by_value = grad * arsinh_by_c(lifted @ rows.mT, _col(inputs[3]).unsqueeze(-1), gain.unsqueeze(-2), value, slope)

@@ -277,7 +277,7 @@ class Manifold(ABC):
 
     @classmethod
     def _unchecked(cls, dim: int, c: Tensor | float) -> Self:
-        """The manifold with a c that is known to be valid: looking at the values of a tensor makes a GPU wait."""
+        """Make the manifold with a c that is known to be valid: looking at the values of a tensor makes a GPU wait."""
         new = cls.__new__(cls)
         new._set(dim, c)
         return new
@@ -289,7 +289,7 @@ class Manifold(ABC):
     # --- arguments --------------------------------------------------------------------------------------------------
 
     def _points(self, event_dims: int = 1, **named: Any) -> tuple[torch.dtype, list[Tensor]]:
-        """The dtype of the result, then the named arguments as float64 points or vectors of shape (…, d).
+        """Return the dtype of the result, then the named arguments as float64 points or vectors of shape (…, d).
 
         Every public method begins here. `event_dims` is how many of the last dimensions c does not have.
         """

@@ -137,17 +137,8 @@ class _Distances(Primitive):
         return value, slope, half, x, y, R
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        S, pairs, c = ctx.saved_tensors[:3]
-        if torch.is_grad_enabled():
-            grad_S, grad_c = torch.func.vjp(lambda S, c: _Distances.traced(S, pairs, c)[0], S, c)[1](grad)
-            return grad_S, None, grad_c
-        value, slope, half, x, y, R = ctx.saved_tensors[3:]
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        (S, pairs, c), (value, slope, half, x, y, R) = inputs, kept
         one, two = _End.of(x), _End.of(y)
         turn, push = one.u - two.u, grad * _by_square(slope, half)
         C, bend = (turn * turn).sum(-2), R * (two.q / one.q + one.q / two.q)
@@ -159,12 +150,12 @@ class _Distances(Primitive):
             slope_S = (2.0 * push * b.s).unsqueeze(-2) * across + a.u * along.unsqueeze(-2)
             total = total.scatter_add(-1, pairs[..., side, :].unsqueeze(-2).expand_as(slope_S), slope_S)
         grad_c = None
-        if ctx.needs_input_grad[2]:
+        if needed[2]:
             wide = c.unsqueeze(-1)
             rise = one.s * one.s / (1.0 + one.xi) - two.s * two.s / (1.0 + two.xi)
             by_c = grad * arsinh_by_c(half, wide, 2.0 * torch.ones_like(wide), value, slope)
-            grad_c = (by_c - push * rise * rise / (one.xi * two.xi)).sum(-1).sum_to_size(c.shape)
-        return total.mT.sum_to_size(S.shape), None, grad_c
+            grad_c = (by_c - push * rise * rise / (one.xi * two.xi)).sum(-1)
+        return total.mT, None, grad_c
 
 
 def distances(S: Tensor, pairs: Tensor, c: Tensor) -> Tensor:
@@ -238,27 +229,13 @@ class _SumOverPairs(Primitive):
         return total, x.u * along.unsqueeze(-1) - 2.0 * across, rest.pop() if by_c else None, *rest
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        S, c, *ctx.rest = inputs[:5]
-        ctx.mark_non_differentiable(*(t for t in output[1:] if t is not None))
-        ctx.save_for_backward(S, c, *inputs[5:], *output[1:])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        count = len(ctx.needs_input_grad) - 3
-        inputs, slopes = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        S, c, *numbers = inputs
-        if torch.is_grad_enabled() or (ctx.needs_input_grad[1] and slopes[1] is None):
-
-            def traced(S: Tensor, c: Tensor, *numbers: Tensor) -> Tensor:
-                return _SumOverPairs.traced(S, c, *ctx.rest, *numbers)[0]
-
-            grad_S, grad_c, *others = torch.func.vjp(traced, *inputs)[1](grad)
-        else:
-            grad_S = (grad[..., None, None] * slopes[0]).sum_to_size(S.shape)
-            grad_c = None if slopes[1] is None else (grad * slopes[1]).sum_to_size(c.shape)
-            others = [(grad * t).sum_to_size(x.shape).to(x.dtype) for t, x in zip(slopes[2:], numbers, strict=True)]
-        return grad_S, grad_c, None, None, None, *others
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        _, by_points, by_c, *slopes = kept
+        if needed[1] and by_c is None:
+            return _SumOverPairs.retraced(inputs, needed, [grad])
+        grad_c = None if by_c is None else grad * by_c
+        others = [(grad * t).sum_to_size(x.shape).to(x.dtype) for t, x in zip(slopes, inputs[5:], strict=True)]
+        return grad[..., None, None] * by_points, grad_c, None, None, None, *others
 
 
 def _chords(x: _Polar, rows: slice, y: _Polar, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
@@ -276,7 +253,7 @@ def _chords(x: _Polar, rows: slice, y: _Polar, columns: slice) -> tuple[Tensor, 
 
 
 def _blocks(n: int, batch: int, device: torch.device) -> list[tuple[int, int]]:
-    """The first row of every block, and the first after it."""
+    """Return the first row of every block, and the first after it."""
     numbers = _NUMBERS_CPU if device.type == "cpu" else _NUMBERS
     rows = max(1, min(_ROWS, numbers // (batch * n)))
     count = -(-n // rows)
@@ -294,8 +271,9 @@ def _block(
     dtype: torch.dtype,
     by_c: bool | None,
 ) -> list[Tensor]:
-    """What the pairs of the points a to b, as rows, with all later points, as columns, add to the sum; to the sums over
-    y of F·S_y, F·R·(q_y, p_y) and F·C·s_y with the force F = f′·∂d/∂D²; and to the derivatives in numbers and c."""
+    """Return what the pairs of the points a to b, as rows, with all later points, as columns, add to the sum; to the
+    sums over y of F·S_y, F·R·(q_y, p_y) and F·C·s_y with the force F = f′·∂d/∂D²; and to the derivatives in numbers
+    and c."""
 
     def outer(operation: Callable[[Tensor, Tensor], Tensor], t: Tensor) -> Tensor:
         return operation(t[..., a:b, None], t[..., None, a:])
@@ -414,18 +392,8 @@ class _Within(Primitive):
         return value, slope, half, R, C, *y
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *tensors, ctx.count, ctx.dtype = inputs
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*tensors, *output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        U, c, value, slope, half, R, C, *numbers = ctx.saved_tensors
-        count, dtype = ctx.count, ctx.dtype
-        if torch.is_grad_enabled():
-            traced = torch.func.vjp(lambda U, c: _Within.traced(U, c, count, dtype)[0], U, c)[1]
-            return *traced(grad), None, None
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        (_, c, count, dtype), (value, slope, half, R, C, *numbers) = inputs, kept
         y = _TangentPolar(*numbers)
         force = (grad * _by_square(slope, half)).double()
         across, turn, by_q, by_p = _sums(y, force, R, C)
@@ -436,7 +404,7 @@ class _Within(Primitive):
             across = torch.addcmul(across, y.u, (y.u * across).sum(-1, keepdim=True), value=-1.0)
         grad_U = torch.addcmul(y.u * along.unsqueeze(-1), across, (y.s / y.r).unsqueeze(-1), value=-2.0)
         grad_c = None
-        if ctx.needs_input_grad[1]:
+        if needed[1]:
             tau = y.s * y.s / (1.0 + xi)
             rise = tau[..., :count].unsqueeze(-1) - tau.unsqueeze(-2)
             wide = c[..., None, None].to(dtype)
@@ -445,12 +413,12 @@ class _Within(Primitive):
             # The points are not fixed: ∂s/∂c = r³·sinhc′(c·r²).
             cube, bend = y.r**3, c.unsqueeze(-1) * y.r * y.r
             by_points = along / xi * cube * sinhc_slope(bend, xi, y.s / y.r, rough=False)
-            grad_c = (by_chord.sum((-2, -1)) + by_points.sum(-1)).sum_to_size(c.shape)
-        return grad_U.sum_to_size(U.shape), grad_c, None, None
+            grad_c = by_chord.sum((-2, -1)) + by_points.sum(-1)
+        return grad_U, grad_c
 
 
 def _sums(y: _TangentPolar, force: Tensor, R: Tensor, C: Tensor) -> tuple[Tensor, ...]:
-    """What all points exert on each: F @ S, (F·C) @ s, (F·R) @ q and (F·R) @ p, of pairs (x, y) and (y, x) alike."""
+    """Return what all points exert on each, F @ S, (F·C) @ s, (F·R) @ q and (F·R) @ p, for both orders of a pair."""
     count, d = force.shape[-2], y.u.shape[-1]
     columns = torch.cat([y.u * y.s.unsqueeze(-1), torch.stack([y.s, y.q, y.p], -1)], -1).unsqueeze(-3)
     matrices = torch.stack([force, force * C, force * R], -3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -52,16 +52,20 @@ def full_precision(function: Call) -> Call:
 
 
 class Primitive(torch.autograd.Function):
-    """A `torch.autograd.Function` in the form that torch.func needs (`forward` without context, `setup_context`).
+    """A `torch.autograd.Function` in the form that torch.func needs, of which a subclass gives `forward`, without a
+    context, and `gradients`.
 
     That form costs some 50 µs more a call in eager mode, as much as a dozen operations on small tensors, so a plain
-    eager call goes through a twin in the older form, made from the same three methods. A compiler fuses small
+    eager call goes through a twin in the older form, made from the same methods. A compiler fuses small
     operations itself and is shown `traced`, ordinary differentiable operations, by default those of `forward`. Call it
     with `call`.
 
-    A `forward` that also returns what the backward pass needs sets `results`, the number of outputs that are meant for
-    the caller. Only those leave the twin: every further output would cost a gradient of zeros. (Under vmap all must
-    leave, since a gradient may be taken above it; there a second twin asks for no such zeros.)
+    All inputs are kept for the backward pass. A `forward` that also returns what that needs sets `results`, the number
+    of outputs that are meant for the caller; then all outputs are kept. Only the results leave the twin: every further
+    output would cost a gradient of zeros. (Under vmap all must leave, since a gradient may be taken above it; there a
+    second twin asks for no such zeros.)
+
+    The derivative of a derivative is that of `traced`, unless `gradients` is `differentiable` itself.
 
     `events` says for each of the first arguments how many of its last dimensions belong together, 0 for the others; the
     dimensions before them broadcast. So vmap is one more leading dimension, and many models cost as many operations as
@@ -72,12 +76,13 @@ class Primitive(torch.autograd.Function):
 
     events: tuple[int, ...] = ()
     results: int | None = None
+    differentiable = False
     _eager: type[torch.autograd.Function]
     _whole: type[torch.autograd.Function]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in ("forward", "backward", "traced"):
+        for name in ("forward", "traced"):
             if method := vars(cls).get(name):
                 setattr(cls, name, type(method)(full_precision(method.__func__)))
 
@@ -110,6 +115,55 @@ class Primitive(torch.autograd.Function):
     def traced(cls, *args: Any) -> Any:
         return cls.forward(*args)
 
+    @staticmethod
+    def gradients(
+        inputs: Sequence[Any], kept: Sequence[Tensor], needed: Sequence[bool], *grads: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the first inputs, which may still have the shape that inputs are broadcast to.
+
+        Arguments:
+            inputs: all of them.
+            kept: the outputs, if `results` are set.
+            needed: of which inputs a gradient is wanted.
+            grads: of the results.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def retraced(cls, inputs: Sequence[Any], needed: Sequence[bool], grads: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return the gradients that are needed as those of `traced`, which can be differentiated again."""
+        live = torch._C._functorch.unwrap_if_dead  # what the derivative of a derivative in torch.func has kept
+        given = [live(x) if isinstance(x, Tensor) else x for x in inputs]
+
+        def traced(wanted: dict[int, Tensor]) -> tuple[Tensor, ...]:
+            output = cls.traced(*(wanted.get(i, x) for i, x in enumerate(given)))
+            return (output,) if isinstance(output, Tensor) else output[: cls.results]
+
+        (found,) = torch.func.vjp(traced, {i: x for i, x in enumerate(given) if needed[i]})[1](tuple(grads))
+        return [found.get(i) for i in range(len(given))]
+
+    @classmethod
+    def setup_context(cls, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        kept = () if cls.results is None else output
+        ctx.mark_non_differentiable(*(t for t in kept[cls.results :] if t is not None))
+        ctx.others = [None if isinstance(x, Tensor) else x for x in inputs]
+        ctx.save_for_backward(*(x if isinstance(x, Tensor) else None for x in inputs), *kept)
+
+    @classmethod
+    @full_precision
+    def backward(cls, ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        saved, count, grads = ctx.saved_tensors, len(ctx.others), grads[: cls.results]
+        inputs = [other if x is None else x for x, other in zip(saved, ctx.others, strict=False)]
+        if torch.is_grad_enabled() and not cls.differentiable:
+            found: Sequence[Tensor | None] = cls.retraced(inputs, ctx.needs_input_grad, grads)
+        else:
+            found = cls.gradients(inputs, saved[count:], ctx.needs_input_grad, *grads)
+        summed = (
+            g if g is None or g.shape == x.shape else g.sum_to_size(x.shape)
+            for g, x in zip(found, inputs, strict=False)
+        )
+        return *summed, *[None] * (count - len(found))
+
     @classmethod
     def call(cls, *args: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -122,7 +176,7 @@ class Primitive(torch.autograd.Function):
 
 
 def _vmap(cls: type[Primitive], info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-    """The batched call: every tensor gets the batch in front, and behind it room for the dimensions that it lacks."""
+    """Make the batched call: every tensor gets the batch in front, and behind it the dimensions that it lacks."""
     batched = list(args)
     places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
     events = cls.events + (0,) * (len(args) - len(cls.events))

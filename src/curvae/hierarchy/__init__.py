@@ -1,7 +1,6 @@
 """Is there a hierarchy in data, how well was a known one recovered, how faithful is a map, and what drives it?"""
 
 from ..data.graphs.graph_data import neighbourhood_map
-from ..maps.distances import Metric, Rows
 from ..maps.faithfulness import (
     Faithfulness,
     Figures,
@@ -11,6 +10,7 @@ from ..maps.faithfulness import (
     figures_of_maps,
     graph_faithfulness,
 )
+from ..maps.statistics import Metric, Rows
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
 from .drivers import Drivers, explain
 from .nesting import Delta, Nesting, estimate_delta, exact_delta, examine_points

@@ -12,25 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import connected_components, shortest_path
 from scipy.spatial.distance import squareform
 
 from ..data import Graph
 from ..data.files import count
 from ..data.graphs.graph_data import link_matrix
 from ..errors import CurvaeError
-from ..maps.distances import (
+from ..maps.faithfulness import largest_component
+from ..maps.statistics import (
+    LEVEL,
     ROUNDING,
+    Array,
     Index,
     Metric,
     Rows,
     check_distances,
     check_squares,
     gram_of_distances,
-    largest_component,
-    path_lengths,
 )
-from ..maps.statistics import LEVEL, Array
 from .nesting import (
     FEWEST,
     Delta,
@@ -77,15 +77,10 @@ __all__ = [
 # branches, and flat where its parts are stars and paths.
 
 Edges = NDArray[np.int64]
-Measure = Callable[[csr_array], float]
-
-_SWEEPS = 10
-_SOURCES = 80
-_QUADRUPLES = 3000
 _MARGIN = 0.25  # paths on a grid or between near points are a little more like a tree than random ones
 
 
-def swap_ends(edges: Edges, nodes: int, random: np.random.Generator, sweeps: int = _SWEEPS) -> Edges:
+def swap_ends(edges: Edges, nodes: int, random: np.random.Generator, sweeps: int = 10) -> Edges:
     """Draw a random graph with the same degrees, without loops and double links.
 
     In every sweep all links are paired at random and each pair {a, b}, {c, d} proposes {a, d}, {c, b}. A pair is left
@@ -120,15 +115,20 @@ def swap_ends(edges: Edges, nodes: int, random: np.random.Generator, sweeps: int
     return links[np.lexsort(links.T[::-1])]
 
 
+def path_lengths(adjacency: csr_array, place: Index) -> Array:
+    """Links on the shortest way between all of these nodes, of a symmetric matrix of links; weights do not count."""
+    return shortest_path(adjacency, directed=False, unweighted=True, indices=place)[:, place]
+
+
 def _delta(adjacency: csr_array, random: np.random.Generator) -> float:
     """Mean δ of paths over their mean length, among some nodes of the largest component."""
     _, component = connected_components(adjacency, directed=False)
     inside = np.flatnonzero(component == np.bincount(component).argmax())
     if len(inside) < 4:
         return 0.0
-    place = random.permutation(inside)[:_SOURCES]
+    place = random.permutation(inside)[:80]
     d = path_lengths(adjacency, place)
-    sums = four_sums(lambda i, j: d[i, j], quadruples(len(place), _QUADRUPLES, random))
+    sums = four_sums(lambda i, j: d[i, j], quadruples(len(place), 3000, random))
     return float((sums[2] - sums[1]).mean() / 2 / d[np.triu_indices(len(d), 1)].mean())
 
 
@@ -185,7 +185,9 @@ def examine_links(graph: Graph, random: np.random.Generator) -> tuple[Nesting, l
     ):
         drawn: list[float] = []
 
-        def draw(measure: Measure = measure, sign: int = sign, drawn: list[float] = drawn) -> float:
+        def draw(
+            measure: Callable[[csr_array], float] = measure, sign: int = sign, drawn: list[float] = drawn
+        ) -> float:
             drawn.append(measure(surrogate()))
             return sign * drawn[-1]
 
@@ -196,26 +198,16 @@ def examine_links(graph: Graph, random: np.random.Generator) -> tuple[Nesting, l
     outcome: Outcome = "tree-like" if p_tree <= LEVEL else "clustered" if p_values[2] <= LEVEL else "flat"
     forest = _circles(own) == 0
     if forest:  # it branches where some part is neither a star nor a path
-        parts, component = connected_components(own, directed=False)
-        degree, widest = np.diff(own.indptr), np.zeros(parts, dtype=np.intp)
-        np.maximum.at(widest, component, degree)
-        branches = ((widest > 2) & (np.bincount(component, degree > 1) > 1)).any()
-        outcome = "tree-like" if branches else "flat"
+        _, component = connected_components(own, directed=False)
+        degree = np.diff(own.indptr)
+        branches = np.bincount(component, degree > 1)[component[degree > 2]] > 1
+        outcome = "tree-like" if branches.any() else "flat"
     return Nesting(outcome, min(p_values), p_tree, False, graph.n_nodes // 2, forest), scores
 
 
-Progress = Callable[[str], None]
-
 SAMPLE = 400  # points that are tested
-_NODES = 1000  # nodes between which paths are measured
-_VALUES = 4e7  # of rows, that δ and the diameter may look at
-_MOST, _FEWEST = 50_000, 2000  # quadruples that are drawn for δ
+_MOST = 50_000  # quadruples that are drawn for δ
 _DRAWN = 39  # surrogates beside a score
-_SCORES = (
-    ("four-point score", "0 in a tree, 0.5 in noise"),
-    ("ultrametric score", "0 in a dendrogram, about 0.5 in noise"),
-    ("cophenetic correlation", "1 in a dendrogram"),
-)
 
 # Things, what surrogates keep, what was found.
 _WORDS = {
@@ -342,7 +334,7 @@ def diagnose(data: Any, metric: Metric = "euclidean", seed: int = 0) -> Diagnosi
     return diagnose_graph(data, seed) if isinstance(data, Graph) else diagnose_rows(Rows(data, metric), seed)
 
 
-def diagnose_rows(rows: Rows, seed: int = 0, progress: Progress = lambda step: None) -> Diagnosis:
+def diagnose_rows(rows: Rows, seed: int = 0, progress: Callable[[str], None] = lambda step: None) -> Diagnosis:
     """Diagnose a table: the test on 400 rows drawn at random, δ on quadruples of all rows.
 
     Arguments:
@@ -354,14 +346,14 @@ def diagnose_rows(rows: Rows, seed: int = 0, progress: Progress = lambda step: N
         check_squares(max(abs(float(rows.x.min())), abs(float(rows.x.max()))), "the values")
     random = np.random.default_rng(seed)
     sample = np.sort(random.permutation(len(rows))[:SAMPLE])
-    most = int(_VALUES / max(1, rows.x.shape[1]))
+    most = int(4e7 / max(1, rows.x.shape[1]))  # δ and the diameter look at so many values
     drawn = rows.sample(sample)
     table = drawn.table()
     pairs = rows.pairs if len(rows) > SAMPLE else lambda i, j: table[i, j]
     return _diagnose("table", "row", table, sample, pairs, len(rows), most, random, progress, drawn)
 
 
-def diagnose_distances(distances: Any, seed: int = 0, progress: Progress = lambda step: None) -> Diagnosis:
+def diagnose_distances(distances: Any, seed: int = 0, progress: Callable[[str], None] = lambda step: None) -> Diagnosis:
     """Diagnose points given by their distances.
 
     Arguments:
@@ -399,7 +391,7 @@ def _diagnose(
     size: int,
     most: int,
     random: np.random.Generator,
-    progress: Progress,
+    progress: Callable[[str], None],
     rows: Rows | None = None,
 ) -> Diagnosis:
     check_points(table)
@@ -408,9 +400,7 @@ def _diagnose(
     progress("scores")
     scores = tuple(_scores(table, random))
     progress("δ")
-    delta = estimate_delta(
-        pairs, size, min(max(most, _FEWEST), _MOST), int(random.integers(2**32)), swept=max(most, 1000)
-    )
+    delta = estimate_delta(pairs, size, min(max(most, 2000), _MOST), int(random.integers(2**32)), swept=max(most, 1000))
     merges = linkage(squareform(table, checks=False), "average")
     drawn = f"{len(sample):,} of {count(size, thing)} were drawn at random for the test and the scores."
     return Diagnosis(kind, size, nesting, delta, scores, sample, merges, (drawn,) if size > len(sample) else ())
@@ -431,11 +421,16 @@ def _scores(table: Array, random: np.random.Generator) -> Iterator[Score]:
     for _ in range(_DRAWN):
         gram = rotated(spectrum, random)[0]
         made.append(scores(gram, distances_of_gram(gram)))
-    for (value, *drawn), (name, meaning) in zip(zip(*made, strict=True), _SCORES, strict=True):
+    meanings = {
+        "four-point score": "0 in a tree, 0.5 in noise",
+        "ultrametric score": "0 in a dendrogram, about 0.5 in noise",
+        "cophenetic correlation": "1 in a dendrogram",
+    }
+    for (value, *drawn), (name, meaning) in zip(zip(*made, strict=True), meanings.items(), strict=True):
         yield Score(name, value, tuple(drawn), meaning)
 
 
-def diagnose_graph(graph: Graph, seed: int = 0, progress: Progress = lambda step: None) -> Diagnosis:
+def diagnose_graph(graph: Graph, seed: int = 0, progress: Callable[[str], None] = lambda step: None) -> Diagnosis:
     """Diagnose a graph: the test against graphs with the same degrees, δ of paths in the largest component.
 
     Arguments:
@@ -452,7 +447,7 @@ def diagnose_graph(graph: Graph, seed: int = 0, progress: Progress = lambda step
         notes.append(f"δ is that of the largest component, {len(inside):,} of {count(graph.n_nodes, 'node')}.")
     progress("test")
     nesting, scores = examine_links(graph, random)
-    nodes = np.sort(random.permutation(inside)[:_NODES])
+    nodes = np.sort(random.permutation(inside)[:1000])
     if len(nodes) < len(inside):
         notes.append(f"δ is that of {len(nodes):,} nodes drawn at random from {len(inside):,}.")
     progress("δ")

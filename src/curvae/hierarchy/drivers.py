@@ -18,7 +18,6 @@ from ..models import VAE, Batch, Layout
 
 __all__ = ["Drivers", "Expected", "expected_rows", "explain"]
 
-_AT_ONCE = 4096  # rows that are decoded
 _UNIT_ROWS = 500  # of the map, from which the unit of a column is measured
 
 
@@ -71,7 +70,7 @@ class Drivers:
         return (self.change_low > 0) | (self.change_high < 0)
 
     def to_json(self, names: Sequence[str]) -> dict[str, Any]:
-        """As JSON values, given the names of all features."""
+        """Return JSON values, given the names of all features."""
         columns = [
             {
                 "column": str(names[feature]),
@@ -102,7 +101,7 @@ def explain(
     context: Array | None = None,
     seed: int = 0,
 ) -> Drivers:
-    """Which columns change along the geodesic between two rows, or groups of rows, of a map?
+    """Find the columns that change along the geodesic between two rows, or groups of rows, of a map.
 
     The decoder is asked for the expected row at every step of the geodesic. For the intervals, both ends are drawn many
     times: a row of the group, and a point of its posterior. So they tell how far the answer depends on where exactly
@@ -217,7 +216,7 @@ def _take(embedding: Embedding, rows: ArrayLike) -> Embedding:
 
 
 def _drawn(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> Array:
-    """A point of the posterior of every row, (rows, d)."""
+    """Draw a point of the posterior of every row, (rows, d)."""
     points = []
     for part, factor in zip(rows.parts, fitted.model.space, strict=True):
         sigma = torch.from_numpy(part.sigma.reshape(-1, 1))
@@ -227,15 +226,15 @@ def _drawn(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> 
 
 
 def _expected(fitted: TrainedVAE, points: Array, covariates: Array, features: Any = slice(None)) -> Array:
-    """Expected values of features at points, in original units; all rows have the same covariates."""
-    parts = np.array_split(points, -(-len(points) // _AT_ONCE))
+    """Compute expected values of features at points, in original units; all rows have the same covariates."""
+    parts = np.array_split(points, -(-len(points) // 4096))
     return np.concatenate(
         [fitted.reconstruct(part, context=np.tile(covariates, (len(part), 1)))[:, features] for part in parts]
     )
 
 
 def _geodesic(embedding: Embedding, t: Array, start: Array, end: Array) -> Array:
-    """Points on the geodesics from each start to its end, (steps, rows, d)."""
+    """Return points on the geodesics from each start to its end, (steps, rows, d)."""
     times = torch.from_numpy(t)[:, None]
     parts = zip(embedding.placed, by_factor(start, embedding.placed), by_factor(end, embedding.placed), strict=True)
     return torch.cat(
@@ -248,7 +247,7 @@ def _geodesic(embedding: Embedding, t: Array, start: Array, end: Array) -> Array
 
 
 def _units(fitted: TrainedVAE, embedding: Embedding, context: Array, random: np.random.Generator) -> Array:
-    """Standard deviation of every column, over rows that the model makes at points of the map."""
+    """Compute the standard deviation of every column, over rows that the model makes at points of the map."""
     places = random.permutation(len(embedding))[:_UNIT_ROWS]
     model = fitted.model
     covariates = torch.from_numpy(np.tile(context, (len(places), 1))).to(model.device, model.dtype)

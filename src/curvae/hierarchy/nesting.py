@@ -11,13 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.hierarchy import cophenet, leaves_list, linkage
+from scipy.cluster.hierarchy import cophenet, linkage, to_tree
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.spatial.distance import squareform
 
 from ..errors import CurvaeError
-from ..maps.distances import Index, Rows, gram_of_distances
-from ..maps.statistics import LEVEL, Array
+from ..maps.statistics import LEVEL, Array, Index, Rows, gram_of_distances
 
 __all__ = [
     "FEWEST",
@@ -63,11 +62,6 @@ __all__ = [
 
 PairDistances = Callable[[Index, Index], Array]
 
-_LEVEL = 0.95
-_QUANTILE = 0.95
-_STARTS, _SWEEPS = 4, 3
-_BLOCK = 1 << 16  # quadruples whose distances are held at once
-
 
 def quadruples(size: int, count: int, random: np.random.Generator) -> Index:
     """Draw sets of four different numbers below `size`, independent and equally likely, (count, 4).
@@ -93,7 +87,7 @@ def four_sums(distance: PairDistances, chosen: Index) -> Array:
 
 
 def exact_delta(distances: ArrayLike) -> float:
-    """δ of a distance matrix, exactly: the max–min product of Gromov products from every base point.
+    """Compute δ of a distance matrix, exactly: the max–min product of Gromov products from every base point.
 
     It takes about n⁴/4 steps: a second for 200 points.
 
@@ -154,7 +148,7 @@ def estimate_delta(
     exact_up_to: int = 150,
     swept: int = 1_000_000,
 ) -> Delta:
-    """Mean, upper quantile and largest δ of quadruples, from quadruples drawn independently of each other.
+    """Estimate mean, upper quantile and largest δ of quadruples, from quadruples drawn independently of each other.
 
     The interval of the mean is the normal one. That of the quantile lies between two order statistics. About the
     largest nothing two-sided can be said: rare quadruples may be far above it. With N quadruples drawn, a share of more
@@ -180,24 +174,26 @@ def estimate_delta(
 
     random = np.random.default_rng(seed)
     chosen = quadruples(size, count, random)
-    sums = np.concatenate([four_sums(distance, chosen[k : k + _BLOCK]) for k in range(0, count, _BLOCK)], 1)
+    block = 1 << 16  # quadruples whose distances are held at once
+    sums = np.concatenate([four_sums(distance, chosen[k : k + block]) for k in range(0, count, block)], 1)
     if not np.isfinite(sums).all():
         raise CurvaeError("some distances are not finite numbers; fix them, or use one component of the graph")
+    level = 0.95
     values = np.sort((sums[2] - sums[1]) / 2)
-    mean, half = float(values.mean()), float(stats.norm.isf((1 - _LEVEL) / 2) * values.std() / math.sqrt(count))
-    low, high = stats.binom.ppf(((1 - _LEVEL) / 2, (1 + _LEVEL) / 2), count, _QUANTILE)
+    mean, half = float(values.mean()), float(stats.norm.isf((1 - level) / 2) * values.std() / math.sqrt(count))
+    low, high = stats.binom.ppf(((1 - level) / 2, (1 + level) / 2), count, 0.95)
     exact = size <= exact_up_to
     if exact:
         places = np.arange(size)
         table = np.stack([distance(np.full(size, i), places) for i in places])
         largest, diameter, exceeding = exact_delta(table), float(table.max()), 0.0
     else:
-        largest, exceeding = float(values[-1]), 1 - (1 - _LEVEL) ** (1 / count)
+        largest, exceeding = float(values[-1]), 1 - (1 - level) ** (1 / count)
         diameter = max(_diameter(distance, size, swept, random), float(sums.max()) / 2)
     return Delta(
         mean,
         (max(0.0, mean - half), mean + half),
-        float(values[math.ceil(_QUANTILE * count) - 1]),
+        float(values[math.ceil(0.95 * count) - 1]),
         (float(values[max(0, int(low) - 1)]), float(values[min(count - 1, int(high))])),
         largest,
         exact,
@@ -208,7 +204,7 @@ def estimate_delta(
 
 
 def _diameter(distance: PairDistances, size: int, most: int, random: np.random.Generator) -> float:
-    """The largest of all distances where there are no more than `most`.
+    """Return the largest of all distances where there are no more than `most`.
 
     Otherwise the largest met on walks from farthest point to farthest point, among `most` points.
     """
@@ -216,8 +212,8 @@ def _diameter(distance: PairDistances, size: int, most: int, random: np.random.G
         return float(distance(*np.triu_indices(size, 1)).max())
     points = random.permutation(size)[:most]
     found = 0.0
-    for place in points[:_STARTS]:
-        for _ in range(_SWEEPS):
+    for place in points[:4]:
+        for _ in range(3):
             row = distance(np.full(len(points), place), points)
             place = points[row.argmax()]
             found = max(found, float(row.max()))
@@ -247,10 +243,6 @@ def _diameter(distance: PairDistances, size: int, most: int, random: np.random.G
 
 _COUNT = 79  # surrogates of a kind: the smallest p-value is 1/80
 _CLEAR = 6  # as many surrogates that look more like a hierarchy than the data decide about their kind
-_HIGH = 0.1  # a p-value above this is decided by one kind of surrogates
-_ALIKE = 10  # rows of about the same mean
-_WAYS = 256
-_FLAT = 1e-9  # eigenvalues of this share of the largest are rounding
 
 
 @dataclass(frozen=True)
@@ -271,28 +263,23 @@ class Spectrum:
 
     @classmethod
     def of_grams(cls, grams: Sequence[Array]) -> Spectrum:
-        """Of Gram matrices, which are centred here."""
+        """Decompose Gram matrices, which are centred here."""
         found = []
         for gram in grams:
             centred = gram - gram.mean(0)
             centred -= centred.mean(1, keepdims=True)
             values, vectors = np.linalg.eigh((centred + centred.T) / 2)
-            kept = np.abs(values) > _FLAT * np.abs(values).max(initial=0.0)
-            found.append((values[kept], vectors[:, kept]))
-        points, axes = max(map(len, grams)), max(len(values) for values, _ in found)
-        made = cls(
-            np.zeros((len(grams), points, axes)),
-            np.zeros((len(grams), 1, axes)),
-            np.zeros((len(grams), 1, axes)),
-            np.zeros((len(grams), points, 1)),
-        )
-        for place, (values, vectors) in enumerate(found):
-            size, count = vectors.shape
-            made.axes[place, :size, :count] = vectors
-            made.scale[place, 0, :count] = np.sqrt(np.abs(values))
-            made.sign[place, 0, :count] = np.sign(values)
-            made.real[place, :size] = 1
-        return made
+            kept = np.abs(values) > 1e-9 * np.abs(values).max(initial=0.0)  # others are rounding
+            found.append((vectors[:, kept], np.sqrt(np.abs(values[None, kept])), np.sign(values[None, kept])))
+
+        def stack(arrays: Sequence[Array]) -> Array:
+            shape = np.max([array.shape for array in arrays], axis=0)
+            return np.stack(
+                [np.pad(a, [(0, most - n) for most, n in zip(shape, a.shape, strict=True)]) for a in arrays]
+            )
+
+        axes, scale, sign = map(stack, zip(*found, strict=True))
+        return cls(axes, scale, sign, stack([np.ones((len(gram), 1)) for gram in grams]))
 
     def grams(self, axes: Array | None = None) -> Array:
         """Return the Gram matrices, (sets, points, points), with these axes in place of their own."""
@@ -301,7 +288,7 @@ class Spectrum:
 
 
 def rotated(spectrum: Spectrum, random: np.random.Generator) -> Array:
-    """Gram matrices of the same spectrum whose axes are a random frame of the centred space."""
+    """Draw Gram matrices of the same spectrum whose axes are a random frame of the centred space."""
     frame = random.standard_normal(spectrum.axes.shape) * spectrum.real
     frame -= spectrum.real * (frame.sum(1, keepdims=True) / spectrum.real.sum(1, keepdims=True))
     # Axes beyond those of a set have no length, whatever the decomposition makes of them.
@@ -309,12 +296,12 @@ def rotated(spectrum: Spectrum, random: np.random.Generator) -> Array:
 
 
 def flipped(spectrum: Spectrum, random: np.random.Generator) -> Array:
-    """Gram matrices from the same scores, each with a random sign."""
+    """Draw Gram matrices from the same scores, each with a random sign."""
     return spectrum.grams(np.where(random.random(spectrum.axes.shape) < 0.5, spectrum.axes, -spectrum.axes))
 
 
 def permuted(spectrum: Spectrum, random: np.random.Generator) -> Array:
-    """Gram matrices from the same scores, those of every axis dealt to other points."""
+    """Draw Gram matrices from the same scores, those of every axis dealt to other points."""
     order = np.argsort(random.random(spectrum.axes.shape) + 1 - spectrum.real, axis=1)  # what fills up stays last
     return spectrum.grams(np.take_along_axis(spectrum.axes, order, 1))
 
@@ -333,12 +320,12 @@ def dealt(values: Array, blocks: NDArray[np.intp], random: np.random.Generator) 
         True
     """
     rows = len(values)
-    turn = np.arange(rows) // _ALIKE
-    turn[turn == turn[-1]] = max(0, turn[-1] - (rows % _ALIKE > 0))  # a rest joins those before it
-    # Blocks share some of many ways of dealing, which are drawn anew each time.
+    turn = np.arange(rows) // 10  # so many have about the same mean
+    turn[turn == turn[-1]] = max(0, turn[-1] - (rows % 10 > 0))  # a rest joins those before it
+    # Blocks share some of 256 ways of dealing, which are drawn anew each time.
     count = int(blocks[-1]) + 1
-    ways = np.argsort(random.random((rows, min(count, _WAYS))) + turn[:, None], axis=0)
-    chosen = random.integers(_WAYS, size=count) if count > _WAYS else np.arange(count)
+    ways = np.argsort(random.random((rows, min(count, 256))) + turn[:, None], axis=0)
+    chosen = random.integers(256, size=count) if count > 256 else np.arange(count)
     return np.take_along_axis(values[np.argsort(values.mean(1))], ways[:, chosen[blocks]], 0)
 
 
@@ -347,7 +334,7 @@ SURROGATES: Sequence[Surrogate] = (rotated, flipped, permuted)
 
 
 def compare_to_surrogates(observed: float, kinds: Sequence[Callable[[], float]], margin: float = 0.0) -> float:
-    """p-value of a statistic that is small where there is a hierarchy: the largest over kinds of surrogates.
+    """Compute the p-value of a statistic, small where there is a hierarchy: the largest over kinds of surrogates.
 
     With b of N surrogates at or below the data it is (b + 1)/(N + 1). Surrogates are drawn only until so many lie there
     that the answer is clear (Besag and Clifford, 1991): the p-value is then b/N with the N drawn so far.
@@ -369,13 +356,9 @@ def compare_to_surrogates(observed: float, kinds: Sequence[Callable[[], float]],
             below += bool((1 - margin) * draw() <= observed)
             drawn += 1
         found = max(found, below / drawn if below == _CLEAR else (below + 1) / (drawn + 1))
-        if found > _HIGH:
+        if found > 0.1:  # one kind of surrogates decides
             break
     return found
-
-
-_NEIGHBOUR = 4  # whose distance measures how dense the points lie
-_GROUP = 5  # points that make a group, or a fiftieth of all where that is more
 
 
 @dataclass(frozen=True)
@@ -394,14 +377,14 @@ class Score:
 
 
 def some_quadruples(size: int, most: int, random: np.random.Generator) -> Index:
-    """All quadruples where there are no more than `most`, otherwise so many at random."""
+    """Choose all quadruples where there are no more than `most`, otherwise so many at random."""
     if math.comb(size, 4) <= most:
         return np.array(list(combinations(range(size), 4)), dtype=np.intp).reshape(-1, 4)
     return quadruples(size, most, random)
 
 
 def distances_of_gram(gram: Array) -> Array:
-    """Distances of points from their inner products; where no Euclidean space has them, 0."""
+    """Compute distances of points from their inner products; where no Euclidean space has them, 0."""
     square = np.diag(gram)
     return np.sqrt(np.maximum(square[:, None] + square - 2 * gram, 0.0))
 
@@ -462,7 +445,7 @@ def ultrametric_score(distances: Array, chosen: Index) -> float:
 
 
 def cophenetic_correlation(distances: Array) -> float:
-    """Correlation of the distances with those in the dendrogram of their average linkage; 1 for an ultrametric.
+    """Correlate the distances with those in the dendrogram of their average linkage; 1 for an ultrametric.
 
     Example:
         >>> round(cophenetic_correlation(np.array([[0.0, 1, 3], [1, 0, 3], [3, 3, 0]])), 12)
@@ -475,26 +458,26 @@ def cophenetic_correlation(distances: Array) -> float:
 
 
 def narrowest_gap(distances: Array) -> float:
-    """How dense groups are against the widest gap between two of them; small where groups lie apart.
+    """Measure how dense groups are against the widest gap between two of them; small where groups lie apart.
 
     Single linkage of the distances, none taken for less than those to the fourth neighbours of its two points, as the
     sparse edges of a cloud would otherwise count as gaps. Of merges between groups, which hold at least five points and
     a fiftieth of all, the highest: the median distance of a fourth neighbour over its height.
     """
     size = len(distances)
-    core = np.partition(distances, _NEIGHBOUR, axis=1)[:, _NEIGHBOUR]
+    core = np.partition(distances, 4, axis=1)[:, 4]
     reach = np.maximum(distances, np.maximum(core[:, None], core))
     np.fill_diagonal(reach, 0.0)
     merges = linkage(squareform(reach, checks=False), "single")
     members = np.concatenate([np.ones(size), merges[:, 3]])
     smaller = members[merges[:, :2].astype(np.intp)].min(1)
-    heights = merges[smaller >= max(_GROUP, size // 50), 2]
+    heights = merges[smaller >= max(5, size // 50), 2]
     typical, widest = float(np.median(core)), float(heights.max(initial=0.0))
     return typical / widest if widest > 0 and typical > 0 else 1.0
 
 
 def off_the_path(distances: Array) -> float:
-    """Share of points that are not on the longest path of the minimum spanning tree: 0 for points along a curve.
+    """Compute the share of points off the longest path of the minimum spanning tree: 0 for points along a curve.
 
     Example:
         >>> line = np.array([0.0, 1.0, 2.5, 3.0])
@@ -528,22 +511,14 @@ def off_the_path(distances: Array) -> float:
 # normal scores by their ranks: what logarithms would do away with, as the arms of a cloud whose columns span decades,
 # is none.
 
-Random = np.random.Generator
 Outcome = Literal["tree-like", "clustered", "flat"]
 Verdict = Literal["found", "not found", "too few groups to tell"]
 
 FEWEST = 16  # points
 
 _RUNGS = (7, 10, 14, 20, 29)  # numbers of groups to look inside
-_ENOUGH = 10  # groups with structure inside, from which on missing nesting is news
 _INSIDE = 4  # points that a group has on average on the highest rung, and that it needs to hold a quadruple
-_MOST = 160  # points that structure is looked for in; of one of several groups a quarter of that
-_APART = 240  # points that gaps are looked for in
-_CURVE = (12, 17, 24, 34)  # numbers of centres that lie along a curve or not
-_OFF_CURVE = 0.15
-_COLUMNS = 1000  # that are dealt
 _MARGIN = 0.05
-_QUADRUPLES = 3000
 
 
 @dataclass(frozen=True)
@@ -579,47 +554,42 @@ class Nesting:
 class _Points:
     """Points with their groups, and the tests on them."""
 
-    def __init__(self, distances: Array, random: Random, rows: Rows | None = None) -> None:
-        """With `rows` of a table structure inside groups must differ from dealt columns too."""
-        self.distances, self.random, self.size, self._rows = distances, random, len(distances), rows
+    def __init__(self, distances: Array, random: np.random.Generator) -> None:
+        self.distances = distances
+        self.random = random
+        self.size = len(distances)
         self.gram = gram_of_distances(distances)
-        merges = linkage(squareform(distances, checks=False), "ward")
-        # In the order of the leaves the points of every merge lie side by side, those of its first part first.
-        pairs = merges[:, :2].astype(np.intp)
-        self._order = leaves_list(merges)
-        self._length = np.concatenate([np.ones(self.size, dtype=np.intp), merges[:, 3].astype(np.intp)])
-        self._start = np.zeros_like(self._length)
-        self._parent = np.full_like(self._length, 2 * self.size)
-        for parent, (left, right) in reversed(list(enumerate(pairs, self.size))):
-            self._start[left], self._start[right] = self._start[parent], self._start[parent] + self._length[left]
-            self._parent[[left, right]] = parent
+        self._merges = linkage(squareform(distances, checks=False), "ward")
+        self._branches = to_tree(self._merges, rd=True)[1]
 
     def members(self, groups: int) -> list[Index]:
-        """Points of every group."""
+        """Return the points of every group."""
         last = 2 * self.size - groups  # the first merge that is undone
-        kept = np.flatnonzero((np.arange(len(self._parent)) < last) & (self._parent >= last))
-        return [self._order[self._start[node] : self._start[node] + self._length[node]] for node in kept]
+        tops = np.setdiff1d(np.arange(last), self._merges[: last - self.size, :2])
+        return [np.array(self._branches[top].pre_order(), dtype=np.intp) for top in tops]
 
-    def inside(self, groups: int) -> float:
-        """p-value of no structure inside so many groups."""
-        most = _MOST if groups == 1 else _MOST // 4
+    def inside(self, groups: int, rows: Rows | None = None) -> float:
+        """Compute the p-value of no structure inside so many groups.
+
+        With `rows` of a table it must differ from that of dealt columns too.
+        """
+        most = 160 if groups == 1 else 40
         held = [self.random.permutation(place)[:most] for place in self.members(groups) if len(place) >= _INSIDE]
+        found = [(place, self.gram[np.ix_(place, place)]) for place in held]
         # Groups count by their points, not by their width; points of one place have no quadruples to speak of.
-        width = [_width(self.gram[np.ix_(place, place)]) for place in held]
-        held, width = [p for p, w in zip(held, width, strict=True) if w > 0], [w for w in width if w > 0]
-        if not held:
+        found = [(place, gram / _width(gram)) for place, gram in found if _width(gram) > 0]
+        if not found:
             return 1.0
-        blocks = [self.gram[np.ix_(place, place)] / wide for place, wide in zip(held, width, strict=True)]
-        found = self._p_value(blocks, SURROGATES, _MARGIN)
-        if self._rows is None or found > LEVEL:
-            return found
-        return max(found, self._p_value_of_columns(self._rows, held))
+        p_value = self._p_value([gram for _, gram in found], SURROGATES, _MARGIN)
+        if rows is None or p_value > LEVEL:
+            return p_value
+        return max(p_value, self._p_value_of_columns(rows, [place for place, _ in found]))
 
     def _p_value_of_columns(self, rows: Rows, held: Sequence[Index]) -> float:
-        """Of no more structure in groups of rows than when values of a column are dealt among them."""
+        """Compute the p-value of no more structure in groups of rows than when columns are dealt among them."""
         width_of_block = rows.blocks or (1,) * rows.x.shape[1]
         block = np.repeat(np.arange(len(width_of_block)), width_of_block)
-        columns = np.flatnonzero(np.isin(block, self.random.permutation(len(width_of_block))[:_COLUMNS]))
+        columns = np.flatnonzero(np.isin(block, self.random.permutation(len(width_of_block))[:1000]))
         _, block = np.unique(block[columns], return_inverse=True)
         tables = [rows.x[np.ix_(place, columns)] for place in held]
         whole = [rows.gram(table) for table in tables]
@@ -641,12 +611,12 @@ class _Points:
         return compare_to_surrogates(score(whole), [draw], _MARGIN)
 
     def _some_quadruples(self, grams: Sequence[Array]) -> list[Index]:
-        """Of each set, in proportion to its points."""
+        """Choose quadruples of each set, in proportion to its points."""
         total = sum(map(len, grams))
-        return [some_quadruples(len(g), max(1, _QUADRUPLES * len(g) // total), self.random) for g in grams]
+        return [some_quadruples(len(g), max(1, 3000 * len(g) // total), self.random) for g in grams]
 
     def _p_value(self, grams: Sequence[Array], kinds: Sequence[Surrogate], margin: float = 0.0) -> float:
-        """Of no more structure in these sets of points than in surrogates."""
+        """Compute the p-value of no more structure in these sets of points than in surrogates."""
         parts, alikes = [], dict[int, list[int]]()  # places of sets of about the same size, which are stacked
         for number, gram in enumerate(grams):
             alikes.setdefault(len(gram).bit_length(), []).append(number)
@@ -667,17 +637,17 @@ class _Points:
         return compare_to_surrogates(score(), [partial(score, kind) for kind in kinds], margin)
 
     def centres(self, groups: int) -> Array:
-        """Inner products of the centres of so many groups."""
+        """Compute inner products of the centres of so many groups."""
         mean = np.stack([np.bincount(place, minlength=self.size) / len(place) for place in self.members(groups)])
         return mean @ self.gram @ mean.T
 
     def among(self, groups: int) -> float:
-        """p-value of centres placed without structure."""
+        """Compute the p-value of centres placed without structure."""
         return self._p_value([self.centres(groups)], (rotated,))
 
     def apart(self, curve: bool) -> float:
-        """p-value of no gap between groups; points along a curve are compared with even ones."""
-        some = self.random.permutation(self.size)[:_APART]
+        """Compute the p-value of no gap between groups; points along a curve are compared with even ones."""
+        some = self.random.permutation(self.size)[:240]
         distances = self.distances[np.ix_(some, some)]
         spectrum = Spectrum.of_grams([gram_of_distances(distances)])
 
@@ -692,13 +662,13 @@ class _Points:
         return compare_to_surrogates(narrowest_gap(distances), kinds, _MARGIN)
 
     def along_a_curve(self) -> bool:
-        """Whether the centres of groups lie along a path."""
-        shares = [off_the_path(distances_of_gram(self.centres(k))) for k in _CURVE if k <= self.size // 3]
-        return bool(shares) and float(np.mean(shares)) < _OFF_CURVE
+        """Tell whether the centres of groups lie along a path."""
+        shares = [off_the_path(distances_of_gram(self.centres(k))) for k in (12, 17, 24, 34) if k <= self.size // 3]
+        return bool(shares) and float(np.mean(shares)) < 0.15
 
 
 def _width(gram: Array) -> float:
-    """Mean squared distance from the centre."""
+    """Compute the mean squared distance from the centre."""
     return float(np.trace(gram)) / len(gram) - float(gram.mean())
 
 
@@ -710,7 +680,7 @@ def check_points(distances: Array) -> None:
         raise CurvaeError("all points are the same, so there is nothing to test; give points that differ")
 
 
-def examine_points(distances: Array, random: Random, rows: Rows | None = None) -> Nesting:
+def examine_points(distances: Array, random: np.random.Generator, rows: Rows | None = None) -> Nesting:
     """Test a few hundred points, given by their distances, for groups and for groups within groups.
 
     Arguments:
@@ -726,7 +696,7 @@ def examine_points(distances: Array, random: Random, rows: Rows | None = None) -
     check_points(distances)
     points = _Points(distances, random)
     curve = points.along_a_curve()
-    whole, first = _few_groups(distances, random, rows)
+    whole, first = _few_groups(points, rows)
     p_groups = 1.0 if curve else min(1.0, 3 * min(whole, first))
     if p_groups > LEVEL:
         p_groups = min(p_groups, 3 * points.apart(curve))
@@ -734,27 +704,28 @@ def examine_points(distances: Array, random: Random, rows: Rows | None = None) -
         return Nesting("flat", p_groups, 1.0, curve, 0)
     p_nesting, groups = (1.0, 0) if curve else _climb(points, max(whole, 2 * first))
     outcome: Outcome = "tree-like" if p_nesting <= LEVEL else "clustered"
-    few_groups = 2 * first > LEVEL or 0 < groups < _ENOUGH
+    few_groups = 2 * first > LEVEL or 0 < groups < 10
     return Nesting(outcome, p_groups, p_nesting, curve, groups, few_groups=few_groups)
 
 
-def _few_groups(distances: Array, random: Random, rows: Rows | None) -> tuple[float, float]:
-    """p-values of no structure inside one group, and inside the fewest that are looked into."""
-    views = [_Points(distances, random, rows)]
+def _few_groups(points: _Points, rows: Rows | None) -> tuple[float, float]:
+    """Compute p-values of no structure inside one group, and inside the fewest that are looked into."""
+    views = [(points, rows)]
     if rows is not None and rows.measures_lengths:
         scores = rows.normal_scores()
-        views.append(_Points(scores.table(), random, scores))
-    found = []
-    for groups in (1, _RUNGS[0]):
-        p_value = 0.0
-        for view in views:
-            p_value = max(p_value, view.inside(groups)) if p_value <= LEVEL else p_value
-        found.append(p_value)
-    return found[0], found[1]
+        views.append((_Points(scores.table(), points.random), scores))
+
+    def p_value(groups: int) -> float:
+        found = 0.0
+        for view, own in views:
+            found = max(found, view.inside(groups, own)) if found <= LEVEL else found
+        return found
+
+    return p_value(1), p_value(_RUNGS[0])
 
 
 def _climb(points: _Points, p_value: float) -> tuple[float, int]:
-    """p-value of every mixture without nesting, and the largest number of groups with structure inside."""
+    """Compute the p-value of every mixture without nesting, and the largest number of groups with structure inside."""
     if p_value > LEVEL:
         return min(1.0, p_value), 0
     groups = _RUNGS[0]

@@ -18,15 +18,16 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.cluster.hierarchy import linkage
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order
 
 from ..data.files import Messages, count, quoted
 from ..data.graphs.graph_data import average_precision
 from ..data.text_tables import TextFile, read_text, scan
 from ..errors import CurvaeError
 from ..maps.charts import ball_chart
-from ..maps.distances import Index
 from ..maps.embedding import Embedding
-from ..maps.statistics import Array, rank_correlation
+from ..maps.statistics import Array, Index, rank_correlation
 
 __all__ = [
     "Embedded",
@@ -47,9 +48,7 @@ __all__ = [
 # A quoted name, a comment, a mark, or anything up to one of these.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\[[^\]]*\]|[(),:;]|[^\s'\[(),:;]+(?:[ \t]+[^\s'\[(),:;]+)*")
 _PLAIN = re.compile(r"[^\s'\[\](),:;]+")
-_UP = {",": "a comma outside of brackets", ")": "a bracket too many"}  # marks that lead to the parent, and errors
 _COLUMNS = ("child", "parent")
-_SUPPORT = re.compile(r"\d+(\.\d+)?(/\d+(\.\d+)?)*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,16 +88,14 @@ class NamedTree:
         source: str = "the tree",
         notes: tuple[str, ...] = (),
     ) -> NamedTree:
-        """From nodes in any order, of which one has no parent."""
-        below = _children(parent)
-        order = np.flatnonzero(parent < 0).tolist()
-        for node in order:  # it grows as children are found
-            order.extend(below[node])
-        if len(order) < len(names):
-            lost = sorted(set(range(len(names))) - set(order))
+        """Make a tree of nodes in any order, of which one has no parent."""
+        size = len(names)
+        every = np.arange(size)
+        below = csr_array((np.ones(size), (np.where(parent < 0, size, parent), every)), (size + 1, size + 1))
+        order = breadth_first_order(below, size, return_predecessors=False)[1:]
+        if len(lost := np.setdiff1d(every, order)):
             raise CurvaeError(f"{source} has a circle of parents: {quoted(names[lost])}; a tree has a root")
-        place = np.empty(len(names) + 1, dtype=np.intp)
-        place[order], place[-1] = np.arange(len(order)), -1
+        place = np.append(np.argsort(order), -1)
         return cls(names[order], place[parent[order]], length[order], notes)
 
     def __len__(self) -> int:
@@ -115,7 +112,7 @@ class NamedTree:
         return self._from_root(self.length)
 
     def _from_root(self, steps: NDArray[Any]) -> NDArray[Any]:
-        """Sums of a number of each edge over the way from the root."""
+        """Sum a number of each edge over the way from the root."""
         found = np.zeros_like(steps)
         for node in range(1, len(self)):
             found[node] = found[self.parent[node]] + steps[node]
@@ -156,29 +153,15 @@ class NamedTree:
             >>> parse_newick("('it''s me':1,b:0.5)r;").newick()
             "('it''s me':1,b:0.5)r;"
         """
-        children = _children(self.parent)
-        words: list[str] = []
-        todo: list[int | str] = [";", 0]
-        while todo:
-            item = todo.pop()
-            if isinstance(item, str):
-                words.append(item)
-                continue
-            words.append("(" if children[item] else "")
-            name, length = str(self.names[item]), f":{self.length[item]:.10g}" if item else ""
-            quoted_name = name if not name or _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'"
-            todo.append((")" if children[item] else "") + quoted_name + length)
-            for place, child in enumerate(reversed(children[item])):
-                todo += [child] if place == 0 else [",", child]
-        return "".join(words)
-
-
-def _children(parent: Index) -> list[list[int]]:
-    """The children of every node."""
-    found: list[list[int]] = [[] for _ in parent]
-    for child in np.flatnonzero(parent >= 0):
-        found[parent[child]].append(int(child))
-    return found
+        below: list[list[str]] = [[] for _ in self.parent]
+        for node in reversed(range(len(self))):
+            children = ",".join(reversed(below.pop()))
+            name = str(self.names[node])
+            text = name if not name or _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'"
+            text = f"({children}){text}" if children else text
+            if node:
+                below[self.parent[node]].append(f"{text}:{self.length[node]:.10g}")
+        return f"{text};"
 
 
 def read_tree(path: Path) -> NamedTree:
@@ -265,10 +248,10 @@ def parse_newick(text: str, source: str = "the text") -> NamedTree:
     ends = words.index(";") + 1 if ";" in words else len(words)
     stream = iter(words[:ends])
     for word in stream:
-        if word in _UP:
+        if word in (",", ")"):
             node = parent[node]
             if node < 0:
-                raise _no_newick(source, _UP[word])
+                raise _no_newick(source, "a comma outside of brackets" if word == "," else "a bracket too many")
         if word in ("(", ","):
             parent.append(node)
             names.append("")
@@ -279,7 +262,9 @@ def parse_newick(text: str, source: str = "the text") -> NamedTree:
                 lengths[node] = float(next(stream, ""))
             except ValueError:
                 raise _no_newick(source, "a colon without a length") from None
-        elif word not in (")", ";") and (node == len(names) - 1 or not _SUPPORT.fullmatch(word)):  # the last is a leaf
+        elif word not in (")", ";") and (
+            node == len(names) - 1 or not re.fullmatch(r"\d+(\.\d+)?(/\d+(\.\d+)?)*", word)
+        ):  # the last is a leaf
             names[node] = word[1:-1].replace("''", "'") if word.startswith("'") else word
     for wrong, what in (
         (ends < len(words), "it goes on after its end; give one tree"),
@@ -302,7 +287,6 @@ def _no_newick(source: str, what: str) -> CurvaeError:
 # average linkage of these depths, deepest first, and a joint lies at the mean depth of the pairs that it joins.
 
 _BLOCK = 1 << 20  # pairs measured at once
-_MOST = 10_000  # points that are joined to a tree
 
 
 class Embedded(Embedding):
@@ -339,7 +323,7 @@ def joined(points: Embedding) -> tuple[Array, Array]:
     return merges, top - merges[:, 2]
 
 
-def tree_of_embedding(points: Embedding, names: NDArray[np.str_], seed: int = 0, most: int = _MOST) -> NamedTree:
+def tree_of_embedding(points: Embedding, names: NDArray[np.str_], seed: int = 0, most: int = 10_000) -> NamedTree:
     """Make a tree whose leaves are the points; edges have lengths in units of the space.
 
     With more than `most` points a tree is made of so many drawn at random, and every other point hangs beside the
@@ -368,34 +352,23 @@ def tree_of_embedding(points: Embedding, names: NDArray[np.str_], seed: int = 0,
     # A mean over pairs may lie a little deeper than one of its points.
     length = np.where(parent < 0, 0.0, np.maximum(below - below[parent], 0.0))
     labels = np.concatenate([names[chosen], np.full(size - 1, "")])
-    if len(rest := np.setdiff1d(np.arange(len(points)), chosen)):
-        parent, length, labels = _hang(points, names, rest, chosen, parent, length, labels)
-    return NamedTree.ordered(labels, parent, length)
-
-
-def _hang(
-    points: Embedding,
-    names: NDArray[np.str_],
-    rest: Index,
-    chosen: Index,
-    parent: Index,
-    length: Array,
-    labels: NDArray[np.str_],
-) -> tuple[Index, Array, NDArray[np.str_]]:
-    """Hang the rest beside the nearest of the chosen, whose leaf makes room for a joint above both."""
-    step = max(1, _BLOCK // len(chosen))
-    nearest, gap = np.empty(len(rest), dtype=np.intp), np.empty(len(rest))
-    for start in range(0, len(rest), step):
-        part = rest[start : start + step]
-        table = points.pairs(np.repeat(part, len(chosen)), np.tile(chosen, len(part))).reshape(len(part), -1)
-        nearest[start : start + step], gap[start : start + step] = table.argmin(1), table.min(1)
+    rest = np.setdiff1d(np.arange(len(points)), chosen)
+    if not len(rest):
+        return NamedTree.ordered(labels, parent, length)
+    # The rest hang beside the nearest of the chosen, whose leaf makes room for a joint above both.
+    found = []
+    for part in np.array_split(rest, -(-len(rest) * size // _BLOCK)):
+        table = points.pairs(np.repeat(part, size), np.tile(chosen, len(part))).reshape(len(part), size)
+        found.append((table.argmin(1), table.min(1)))
+    nearest, gap = map(np.concatenate, zip(*found, strict=True))
     hosts, code = np.unique(nearest, return_inverse=True)
     joints = len(parent) + np.arange(len(hosts))
     # The joint takes the place of the leaf, which hangs from it at no distance.
-    moved = np.concatenate([parent, parent[hosts], joints[code]])
-    lengths = np.concatenate([length, length[hosts], gap])
-    moved[hosts], lengths[hosts] = joints, 0.0
-    return moved, lengths, np.concatenate([labels, np.full(len(hosts), ""), names[rest]])
+    parent = np.concatenate([parent, parent[hosts], joints[code]])
+    length = np.concatenate([length, length[hosts], gap])
+    parent[hosts] = joints
+    length[hosts] = 0.0
+    return NamedTree.ordered(np.concatenate([labels, np.full(len(hosts), ""), names[rest]]), parent, length)
 
 
 # How well an embedding recovers a tree that is known.

@@ -39,8 +39,6 @@ Points = Tensor | ArrayLike
 
 Motion = Literal["disc", "plane", "still"]
 
-_BLOCK = 1 << 12  # rows whose copies are averaged at once
-
 
 def tensor(x: Points) -> Tensor:
     """`x` as float64 on the CPU, without gradient."""
@@ -198,8 +196,8 @@ class BallChart(Chart):
         return align(points[rows], onto[rows], self.c).apply(points)
 
     def mean_squares(self, copies: Tensor) -> Tensor:
-        # Seen from one of them, which keeps more digits than far from the origin.
-        near = (seen_from(part[0], part, self.c) for part in copies.split(_BLOCK, 1))
+        # Seen from one of them, which keeps more digits than far from the origin; so many rows at once.
+        near = (seen_from(part[0], part, self.c) for part in copies.split(1 << 12, 1))
         return torch.cat([Chart.mean_squares(self, part) for part in near])
 
     def coordinates(self, points: Tensor) -> Tensor:
@@ -257,10 +255,6 @@ def ball_chart(dim: int, c: float) -> Chart:
 
 # The one projection of hyperbolic and flat spaces of many dimensions to the disc, with what it loses.
 
-_PAIRS = 2000
-_ALL_PAIRS = 300  # up to so many points all pairs are compared
-_MEAN_OF = 5000  # the Fréchet mean of more points costs memory and moves nothing that can be seen
-
 
 def project_to_disc(points: Points, c: Tensor | float) -> Projection:
     """Bring ball points of any dimension to the disc of the same curvature.
@@ -290,7 +284,8 @@ def project_to_disc(points: Points, c: Tensor | float) -> Projection:
             "the two latent dimensions as they are" if d == 2 else "the one latent dimension, on the horizontal axis"
         )
         return Projection(z @ axes, 1.0, sentence, c, z.new_zeros(d), axes, h.from_ball(z @ axes, c))
-    some = z if n <= _MEAN_OF else z[np.random.default_rng(0).choice(n, _MEAN_OF, replace=False)]
+    # The Fréchet mean of more points costs memory and moves nothing that can be seen.
+    some = z if n <= 5000 else z[np.random.default_rng(0).choice(n, 5000, replace=False)]
     centre = PoincareBall(d, c).frechet_mean(some)
     frame = Frame(h.from_ball(centre, c), torch.eye(d, dtype=z.dtype), c)
     v = frame.coordinates(h.from_ball(z, c))
@@ -319,11 +314,11 @@ def _describe_loss(S: Tensor, space: Tensor, frame: Frame) -> tuple[float, str]:
     before, after = (float(h.dist0(x, frame.c).square().sum()) for x in (seen_from(frame.centre, S, frame.c), space))
     share = after / before if before > 0 else 1.0
     n = len(S)
-    if n <= _ALL_PAIRS:
+    if n <= 300:
         i, j = np.triu_indices(n, 1)
     else:  # pairs of two different points at random
-        i = np.random.default_rng(0).integers(0, n, _PAIRS)
-        j = (i + np.random.default_rng(1).integers(1, n, _PAIRS)) % n
+        i = np.random.default_rng(0).integers(0, n, 2000)
+        j = (i + np.random.default_rng(1).integers(1, n, 2000)) % n
     x, y = (Lorentz(points.shape[-1], frame.c).dist(points[i], points[j]).numpy() for points in (S, space))
     # Ranks that are all equal have no correlation: either nothing was lost or everything.
     equal = not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0

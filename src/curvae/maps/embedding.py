@@ -1,8 +1,8 @@
-"""Where rows or nodes lie in the latent space of a model."""
+"""Where rows or nodes lie in the latent space of a model, and from where their map is drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,18 +10,35 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor
 
+from ..data.dataset import Scaling
 from ..data.files import count, quoted
 from ..distributions import HyperbolicNormal, ProductNormal
 from ..errors import CurvaeError
+from ..geometry.frames import Frame
+from ..models.likelihoods.base import Matrix
 from ..nn import Space
 from .charts import CHARTS, Chart, letter_of
-from .statistics import Array
+from .statistics import Array, principal_axes
 
-__all__ = ["Embedding", "PlacedFactor", "by_factor", "placed", "placed_factors", "require_finite"]
-
-_PAIRS = 1 << 20  # measured at once
+__all__ = [
+    "AlignedMaps",
+    "Embedding",
+    "PlacedFactor",
+    "align_maps",
+    "by_factor",
+    "frames_from_json",
+    "frames_to_json",
+    "orient",
+    "placed",
+    "placed_factors",
+    "principal_scores",
+    "require_finite",
+    "sampled_rows",
+    "seen_radius",
+]
 
 
 def require_finite(what: str, figures: Sequence[Array], names: Any = None, thing: str = "row") -> None:
@@ -68,7 +85,7 @@ class PlacedFactor(NamedTuple):
 
 
 def by_factor(points: Array, factors: Sequence[PlacedFactor]) -> list[Array]:
-    """Points (…, width) cut into the coordinates of each factor."""
+    """Cut points (…, width) into the coordinates of each factor."""
     return np.split(points, np.cumsum([factor.chart.width for factor in factors])[:-1], -1)
 
 
@@ -162,7 +179,7 @@ class Embedding:
         return torch.from_numpy(self.space)
 
     def _measured(self, name: str) -> list[Tensor]:
-        """What a method of the spaces gives for the points in every factor."""
+        """Return what a method of the spaces gives for the points in every factor."""
         return [getattr(part.chart.space, name)(part.points) for part in self.parts]
 
     @property
@@ -184,8 +201,8 @@ class Embedding:
         return _joined(self._measured("dist0"), self.placed)
 
     def distances_of(self, pairs: NDArray[np.int64]) -> Array:
-        """Distances of listed pairs of rows, (·, 2)."""
-        blocks = torch.from_numpy(np.ascontiguousarray(pairs.T)).split(_PAIRS, 1)
+        """Compute distances of listed pairs of rows, (·, 2)."""
+        blocks = torch.from_numpy(np.ascontiguousarray(pairs.T)).split(1 << 20, 1)
         found = [torch.cat([part.chart.pair_distances(part.points, block) for block in blocks]) for part in self.parts]
         return _joined(found, self.placed)
 
@@ -201,7 +218,7 @@ class Embedding:
         return near + (own[pairs] if own.ndim == 1 else own[pairs, [0, 1]]).sum(1)
 
     def pairs(self, first: NDArray[np.intp], second: NDArray[np.intp]) -> Array:
-        """Distances of the first to the second, one by one."""
+        """Compute distances of the first to the second, one by one."""
         return self.distances_of(np.stack([first, second], 1))
 
     def require_finite(self, names: Any = None, thing: str = "row") -> Embedding:
@@ -216,13 +233,13 @@ class Embedding:
         return Embedding(self.space[index], self.sigma[index], self.factors, *own)
 
     def distances(self, other: Embedding | None = None) -> Array:
-        """Geodesic distances, (rows, rows of the other)."""
+        """Compute geodesic distances, (rows, rows of the other)."""
         pairs = zip(self.parts, (self if other is None else other).parts, strict=True)
         return _joined([part.chart.distance_table(part.points, to.points) for part, to in pairs], self.placed)
 
 
 def _joined(distances: Sequence[Tensor], factors: Sequence[PlacedFactor]) -> Array:
-    """Distances from those along the factors."""
+    """Compute distances from those along the factors."""
     if len(distances) == 1:
         return distances[0].numpy()
     squares = [(d / factor.unit).square() for d, factor in zip(distances, factors, strict=True)]
@@ -235,7 +252,7 @@ def placed_factors(space: Space, units: bool = True) -> tuple[PlacedFactor, ...]
 
 
 def placed(space: Space, posteriors: Sequence[HyperbolicNormal | ProductNormal], units: bool = True) -> Embedding:
-    """Centres and standard deviations of posteriors, batch after batch.
+    """Collect centres and standard deviations of posteriors, batch after batch.
 
     Arguments:
         space: on which they are.
@@ -247,3 +264,115 @@ def placed(space: Space, posteriors: Sequence[HyperbolicNormal | ProductNormal],
     sigma = torch.cat([torch.stack([p.scale.log().mean(-1).exp().cpu() for p in parts], -1) for parts in each])
     factors = placed_factors(space, units)
     return Embedding(centres.numpy(), (sigma[:, 0] if len(factors) == 1 else sigma).numpy(), factors)
+
+
+# How maps are turned to be drawn, and where several trainings place the same rows.
+#
+# The coordinates of a model stay as they are; a map is only seen from a `Frame`. Its likelihood does not change with an
+# isometry of the latent space, so a seed decides how a map is turned, and a rule must.
+
+
+def sampled_rows(count: int) -> NDArray[np.intp]:
+    """Choose those of `count` rows by which maps are turned, the same for every seed."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:5000])  # more move nothing that can be seen
+
+
+def principal_scores(x: Matrix) -> Array:
+    """Return the first two principal components of rows, (rows, 2), from columns of unit variance; 0 where there are
+    fewer.
+
+    Missing values count as the mean of their column.
+    """
+    scaling = Scaling.standard(x)
+    if sparse.issparse(x) and min(x.shape) > 3:
+        from sklearn.decomposition import PCA  # takes long to import
+
+        scaled = sparse.csr_array(x.multiply(1 / scaling.scale))
+        found = PCA(2, svd_solver="arpack", random_state=0).fit_transform(scaled)
+    else:
+        scaled = np.nan_to_num(scaling.apply(x.toarray() if sparse.issparse(x) else x))
+        found = principal_axes(scaled, 2).place(scaled)
+    return np.pad(found, ((0, 0), (0, 2 - found.shape[1])))
+
+
+def orient(embedding: Embedding, rows: NDArray[np.intp], scores: Array, root: int | None = None) -> tuple[Frame, ...]:
+    """Return the frames from which the factors of a map are drawn; see `picture_frame`.
+
+    Arguments:
+        embedding: the map.
+        rows: which of its rows have scores.
+        scores: of these, (·, 2), `principal_scores` for example.
+        root: the row in the middle; the Fréchet mean by default.
+    """
+    frames = []
+    for part in embedding.parts:
+        centre = None if root is None else part.points[root].clone()
+        frames.append(part.chart.frame(part.points[torch.from_numpy(rows)], torch.from_numpy(scores), centre))
+    return tuple(frames)
+
+
+def seen_radius(embedding: Embedding, frames: Sequence[Frame]) -> Array:
+    """Distances of rows from the centres of the frames, (rows,); of a product in the units of its factors."""
+    centres = np.concatenate([frame.centre.numpy() for frame in frames])[None]
+    centre = Embedding(centres, np.ones((1, len(frames)) if len(frames) > 1 else 1), embedding.placed)
+    return embedding.distances(centre)[:, 0]
+
+
+def frames_to_json(frames: Sequence[Frame]) -> list[dict[str, Any]]:
+    """Return what `frames_from_json` reads."""
+    return [{"centre": one.centre.tolist(), "axes": one.axes.tolist()} for one in frames]
+
+
+def frames_from_json(stored: Sequence[Mapping[str, Any]], factors: Sequence[PlacedFactor]) -> tuple[Frame, ...]:
+    """Return the frames of the factors; raise ValueError if they have other dimensions."""
+    frames = []
+    for one, factor in zip(stored, factors, strict=True):
+        centre, axes = (torch.tensor(one[name], dtype=torch.float64) for name in ("centre", "axes"))
+        if centre.shape != (width := factor.chart.width,) or axes.shape != (width, 2):
+            raise ValueError("its orientation has other dimensions than the map")
+        frames.append(Frame(centre, axes, factor.c))
+    return tuple(frames)
+
+
+@dataclass(frozen=True)
+class AlignedMaps:
+    """Maps of the same rows, brought onto the first by the best isometry of every factor.
+
+    Arguments:
+        copies: the places of every row in the coordinates of the first map, (maps, rows, d).
+        spread: root mean square of the distances of the places of a row from their Fréchet mean, (rows,).
+        first: the map onto which the others were brought.
+    """
+
+    copies: Array
+    spread: Array
+    first: Embedding
+
+    @property
+    def parts(self) -> list[Array]:
+        """The copies in every factor."""
+        return by_factor(self.copies, self.first.placed)
+
+
+def align_maps(maps: Sequence[Embedding]) -> AlignedMaps | None:
+    """Bring maps of the same rows onto the first; None if no other has its curvatures, since no isometry leads there.
+
+    Example:
+        >>> place = np.random.default_rng(0).normal(size=(20, 2))
+        >>> found = align_maps([Embedding(place, np.ones(20), 1.0), Embedding(-place, np.ones(20), 1.0)])
+        >>> bool(found.spread.max() < 1e-9)
+        True
+    """
+    first = maps[0]
+    curvatures = [factor.c for factor in first.placed]
+    others = [one for one in maps[1:] if [factor.c for factor in one.placed] == curvatures]
+    if not others:
+        return None
+    rows = torch.from_numpy(sampled_rows(len(first)))
+    copies, squares = [], np.zeros(len(first))
+    for place, factor in enumerate(first.placed):
+        own, *spaces = (one.parts[place].points for one in (first, *others))
+        copies.append(torch.stack([own, *(factor.chart.align(one, own, rows) for one in spaces)]))
+        unit = factor.unit if len(first.placed) > 1 else 1.0
+        squares += factor.chart.mean_squares(copies[-1]).numpy() / unit**2
+    return AlignedMaps(torch.cat(copies, 2).numpy(), np.sqrt(squares), first)

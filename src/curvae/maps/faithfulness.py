@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
+import pandas as pd
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.csgraph import dijkstra
@@ -16,29 +17,121 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from ..data import Graph, memory
 from ..data.graphs.graph_data import link_matrix, steps_between
 from ..errors import CurvaeError
-from .distances import Index, MapDistance, Places, Rows, check_squares, euclidean, largest_component, places_of
-from .statistics import Array, graph_of_table, mean_interval, principal_axes, rank_correlation
+from ..geometry import PoincareBall
+from .embedding import Embedding
+from .statistics import (
+    Array,
+    Index,
+    Rows,
+    check_squares,
+    euclidean,
+    graph_of_table,
+    mean_interval,
+    principal_axes,
+    rank_correlation,
+)
 
 __all__ = [
     "FEWEST",
     "Agreement",
-    "Array",
-    "Curve",
     "Faithfulness",
     "Figures",
     "GraphFaithfulness",
     "GraphFigures",
-    "Index",
     "Kept",
+    "MapDistance",
+    "Places",
+    "Ranks",
     "compare_kept",
-    "describe_kept",
     "faithfulness",
     "figures_of_maps",
     "graph_faithfulness",
     "label_accuracy",
+    "largest_component",
     "neighbour_ranks",
-    "some_pairs",
+    "places_of",
 ]
+
+
+# Distances on any map.
+
+MapDistance: TypeAlias = Literal["euclidean", "poincare", "lorentz"] | Callable[[Array, Array], Array]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where rows lie on a map, with its distances.
+
+    Arguments:
+        size: number of rows.
+        dim: of the map.
+        measure: from numbers of rows and of others to the table of their distances.
+    """
+
+    size: int
+    dim: int
+    measure: Callable[[Index, Index], Array]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def table(self, rows: Index, columns: Index) -> Array:
+        """Return the distances of these rows to those."""
+        found = self.measure(rows, columns)
+        if found.shape != (len(rows), len(columns)) or not np.isfinite(found).all():
+            raise CurvaeError("distance must give a finite number for every pair, as an array (rows, other rows)")
+        return np.asarray(found, np.float64)
+
+
+def places_of(places: Any, distance: MapDistance = "euclidean") -> Places:
+    """Return a map with its distances.
+
+    Arguments:
+        places: coordinates (rows, d), or an `Embedding`, whose own distances are used.
+        distance: "euclidean"; "poincare" for points of the unit ball, of curvature −1; "lorentz" for points of the
+            hyperboloid of curvature −1, their space parts, or all coordinates with the time first; or a function from
+            coordinates (n, d) and (m, d) to distances (n, m).
+
+    Example:
+        >>> ball = places_of([[0.0, 0.0], [0.5, 0.0]], "poincare")
+        >>> round(float(ball.table(np.array([0]), np.array([1]))[0, 0]), 6)  # 2·artanh(1/2)
+        1.098612
+    """
+    if isinstance(places, Embedding):
+        places.require_finite()
+        return Places(len(places), places.dim, lambda rows, others: places.take(rows).distances(places.take(others)))
+    points = np.asarray(places, dtype=np.float64)
+    if points.ndim != 2 or not points.shape[1]:
+        raise CurvaeError(f"a map of shape {points.shape} has no coordinates; give (rows, dimensions)")
+    if not (finite := np.isfinite(points).all(1)).all():
+        raise CurvaeError(f"row {int(np.argmin(finite)) + 1} of the map has no finite coordinates; leave it out")
+    if callable(distance):
+        return Places(len(points), points.shape[1], lambda rows, others: distance(points[rows], points[others]))
+    # Units of a power of two close to the largest coordinate: exact, and squares neither overflow nor vanish.
+    exponent = int(np.frexp(np.abs(points).max(initial=0.0))[1])
+    if distance == "euclidean":
+        scaled = np.ldexp(points, -exponent)
+        scaled -= scaled.mean(0)
+        return Places(len(points), points.shape[1], lambda rows, others: euclidean(scaled[rows], scaled[others]))
+    if abs(exponent) > 500:  # beyond it squares overflow or vanish
+        raise CurvaeError(
+            f"the largest coordinate of the map is {np.abs(points).max():.2g}, too large or too small for distances on "
+            'the hyperboloid; use distance="euclidean"'
+        )
+    if distance == "poincare":
+        if not (inside := (points**2).sum(1) < 1).all():
+            raise CurvaeError(
+                f"row {int(np.argmin(inside)) + 1} of the map is outside the unit ball; scale the ball to radius 1, or "
+                'use distance="euclidean" or distance="lorentz"'
+            )
+        space = PoincareBall(points.shape[1]).to_lorentz(torch.from_numpy(points)).numpy()
+    elif distance == "lorentz":
+        time, space = points[:, 0], points[:, 1:]
+        has_time = space.shape[1] and np.allclose(time, np.sqrt(1 + (space**2).sum(1)), rtol=1e-3, atol=0)
+        space = space if has_time else points
+    else:
+        raise CurvaeError(f"distance is {distance!r}; use one of {', '.join(get_args(get_args(MapDistance)[0]))}")
+    return places_of(Embedding(space, np.zeros(len(space)), 1.0))
 
 
 # How many neighbours two tables of distances have in common, for every number of neighbours at once.
@@ -47,13 +140,11 @@ __all__ = [
 # exactly if the larger of its two ranks is at most K, so one histogram of that larger rank holds Q_NX(K), the share of
 # the K nearest neighbours that the map keeps, for all K (Lee and Verleysen, 2009).
 
-_GROUPS = 10  # of rows, over which figures vary
-
 Ranks = NDArray[np.int32]
 
 
 def neighbour_ranks(distances: Array, own: Index | None = None) -> Ranks:
-    """Rank of every candidate among those of its row, 1 for the nearest; equal distances by the order of columns.
+    """Rank every candidate among those of its row, 1 for the nearest; equal distances by the order of columns.
 
     Arguments:
         distances: of some rows to the candidates, (rows, candidates).
@@ -79,44 +170,8 @@ def neighbour_ranks(distances: Array, own: Index | None = None) -> Ranks:
     return ranks
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Q_NX(K), the share of the K nearest neighbours in the data that are among the K nearest on the map, K = 1, 2, …
-
-    Attributes:
-        k_max: where the curve is highest above K/candidates, which a random map reaches: the border of near and far.
-
-    References:
-        Lee and Verleysen (2009), Quality assessment of dimensionality reduction: rank-based criteria.
-
-    Example:
-        >>> curve = Curve(np.array([0.5, 0.9, 0.9, 1.0]))
-        >>> curve.k_max, round(curve.local, 12), round(curve.far, 12)
-        (2, 0.7, 0.95)
-    """
-
-    shares: Array
-
-    @property
-    def k_max(self) -> int:
-        size = len(self.shares)
-        return int(np.argmax(self.shares - np.arange(1, size + 1) / size)) + 1
-
-    @property
-    def local(self) -> float:
-        """Qlocal: the mean for K up to `k_max`."""
-        return float(self.shares[: self.k_max].mean())
-
-    @property
-    def far(self) -> float:
-        """Qglobal: the mean for K beyond; 1 where there are none, for all candidates are neighbours then."""
-        beyond = self.shares[self.k_max :]
-        return float(beyond.mean()) if len(beyond) else 1.0
-
-
-@dataclass
 class Agreement:
-    """Counts of neighbours in common, gathered block by block of rows.
+    """How many neighbours two tables of distances have in common, counted block by block of rows.
 
     Arguments:
         candidates: among which each row has its neighbours, itself not counted.
@@ -124,66 +179,74 @@ class Agreement:
 
     Attributes:
         larger: histogram of the larger of the two ranks of a pair, for each of ten groups of rows in turn.
+        costs: by how far neighbours on the map are none in the data, and neighbours in the data are none on the map.
+
+    References:
+        Lee and Verleysen (2009), Quality assessment of dimensionality reduction: rank-based criteria.
+
+    Example:
+        >>> counts = Agreement(3, 1)
+        >>> counts.add(np.array([[1, 2, 3], [3, 1, 2]]), np.array([[2, 1, 3], [3, 1, 2]]))
+        >>> counts.shares.tolist(), counts.k_max, counts.kept.round(6).tolist()
+        ([0.5, 1.0, 1.0], 2, [0.75, 1.0])
     """
 
-    candidates: int
-    neighbours: int
-    rows: int = 0
-    strangers: float = 0.0
-    lost: float = 0.0
-    larger: NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.larger = np.zeros((_GROUPS, self.candidates + 1), np.int64)
+    def __init__(self, candidates: int, neighbours: int) -> None:
+        self.candidates = candidates
+        self.neighbours = neighbours
+        self.rows = 0
+        self.larger = np.zeros((10, candidates + 1), np.int64)
+        self.costs = np.zeros(2)
 
     def add(self, data: Ranks, placed: Ranks) -> None:
         """Count some rows, given their ranks in the data and on the map."""
-        groups = (self.rows + np.arange(len(data))) % _GROUPS
+        groups = (self.rows + np.arange(len(data))) % len(self.larger)
         places = np.maximum(data, placed) + self.larger.shape[1] * groups[:, None]
         self.larger += np.bincount(places.ravel(), minlength=self.larger.size).reshape(self.larger.shape)
         self.rows += len(data)
-        k = self.neighbours
-        for ranks, others, name in ((placed, data, "strangers"), (data, placed, "lost")):
-            near = others[(ranks >= 1) & (ranks <= k)]
-            setattr(self, name, getattr(self, name) + float(np.maximum(near - k, 0).sum()))
+        for number, (ranks, others) in enumerate(((placed, data), (data, placed))):
+            near = others[(ranks >= 1) & (ranks <= self.neighbours)]
+            self.costs[number] += np.maximum(near - self.neighbours, 0).sum()
 
     @property
-    def curve(self) -> Curve:
-        """Q_NX."""
-        common = np.cumsum(self.larger.sum(0)[1:])
-        return Curve(common / (self.rows * np.arange(1, self.candidates + 1)))
+    def shares(self) -> Array:
+        """Q_NX(K), the share of the K nearest neighbours in the data that are among the K nearest on the map, from
+        K = 1."""
+        return np.cumsum(self.larger.sum(0)[1:]) / (self.rows * np.arange(1, self.candidates + 1))
+
+    @property
+    def k_max(self) -> int:
+        """The border of near and far: where shares are highest above K/candidates, which a random map reaches."""
+        return int(np.argmax(self.shares - np.arange(1, self.candidates + 1) / self.candidates)) + 1
+
+    @property
+    def kept(self) -> Array:
+        """Qlocal and Qglobal: means of shares up to `k_max` and beyond."""
+        return _near_and_far(self.shares, self.k_max)
 
     @property
     def kept_by_group(self) -> Array:
-        """Qlocal and Qglobal of each group of rows, (groups, 2), with the border of near and far of all rows."""
-        counts = (self.rows + np.arange(_GROUPS)[::-1]) // _GROUPS
+        """`kept` of each group of rows, (groups, 2), with the border of near and far of all rows."""
+        counts = (self.rows + np.arange(len(self.larger))[::-1]) // len(self.larger)
         common = np.cumsum(self.larger[counts > 0, 1:], axis=1)
-        shares = common / (counts[counts > 0, None] * np.arange(1, self.candidates + 1))
-        border = self.curve.k_max
-        beyond = shares[:, border:].mean(1) if border < self.candidates else np.ones(len(shares))
-        return np.stack([shares[:, :border].mean(1), beyond], 1)
+        return _near_and_far(common / (counts[counts > 0, None] * np.arange(1, self.candidates + 1)), self.k_max)
 
     @property
-    def trustworthiness(self) -> float:
-        """1 less what neighbours on the map that are none in the data cost, by how far they are there."""
-        return 1 - self.strangers / self.worst
-
-    @property
-    def continuity(self) -> float:
-        """1 less what neighbours in the data that are none on the map cost, by how far they are there."""
-        return 1 - self.lost / self.worst
-
-    @property
-    def worst(self) -> float:
-        """What a map costs that puts the farthest in place of the nearest; Venna and Kaski (2001)."""
+    def trust(self) -> list[float]:
+        """Trustworthiness and continuity: 1 less the costs, beside those of a map that puts the farthest in place of
+        the nearest (Venna and Kaski, 2001)."""
         k = self.neighbours
-        return self.rows * k * (2 * self.candidates - 3 * k + 1) / 2
+        return (1 - self.costs / (self.rows * k * (2 * self.candidates - 3 * k + 1) / 2)).tolist()
+
+
+def _near_and_far(shares: Array, border: int) -> Array:
+    """Average shares up to a border and beyond it; 1 where there is nothing beyond, as all are neighbours then."""
+    beyond = shares[..., border:].mean(-1) if border < shares.shape[-1] else np.ones(shares.shape[:-1])
+    return np.stack([shares[..., :border].mean(-1), beyond], -1)
 
 
 # What a map keeps of near and far neighbours beside another map, in words.
 
-_LEAST = 0.01  # a difference in kept neighbours that is worth a word
-_LARGE = 0.02  # one from which on a sentence says why it is none
 _WORDS = {1: ("more", "than"), 0: ("as many", "as"), -1: ("fewer", "than")}
 
 
@@ -204,9 +267,8 @@ class Kept:
 
     def to_json(self) -> dict[str, Any]:
         """Return every figure, as JSON values."""
-        left_out = "kept_by_group", "intervals"
-        figures = {name: value for name, value in vars(self).items() if name not in left_out}
-        return figures | {"intervals": dict(self.intervals)}
+        left_out = ("kept_by_group", "intervals")
+        return {k: value for k, value in vars(self).items() if k not in left_out} | {"intervals": dict(self.intervals)}
 
     @classmethod
     def mean(cls, each: Sequence[Self | None], counted: str = "rows") -> Self | None:
@@ -224,8 +286,7 @@ class Kept:
             means[name] = values[0] if values else None
             if len(values) > 1:
                 means[name], halves[name] = mean_interval(values)
-        groups = np.array([[one.qlocal, one.qglobal] for one in found])
-        return cls(**means, kept_by_group=groups, intervals=halves)
+        return cls(**means, kept_by_group=np.array([[one.qlocal, one.qglobal] for one in found]), intervals=halves)
 
     def margins(self, other: Kept) -> list[float]:
         """Return half-widths of the 95 % intervals of the differences in near and far neighbours."""
@@ -240,7 +301,7 @@ def compare_kept(ours: Kept, other: Kept) -> dict[str, int]:
     """
     differences = ours.qlocal - other.qlocal, ours.qglobal - other.qglobal
     found = zip(("near", "far"), differences, ours.margins(other), strict=True)
-    return {name: int(np.sign(by)) if abs(by) > max(margin, _LEAST) else 0 for name, by, margin in found}
+    return {name: int(np.sign(by)) if abs(by) > max(margin, 0.01) else 0 for name, by, margin in found}
 
 
 def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "neighbours") -> str:
@@ -259,7 +320,7 @@ def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "n
     for own, its, margin in zip(
         (ours.qlocal, ours.qglobal), (other.qlocal, other.qglobal), ours.margins(other), strict=True
     ):
-        unclear = _LARGE <= abs(own - its) <= margin
+        unclear = 0.02 <= abs(own - its) <= margin
         more = f", a difference within its interval of ± {100 * margin:.0f}" if unclear else ""
         shares.append(f"({100 * own:.0f} % against {100 * its:.0f} %{more})")
     return (
@@ -270,10 +331,7 @@ def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "n
 FEWEST = 10
 """rows that a map must show to be judged"""
 
-_NEIGHBOURS = 15  # of trustworthiness and continuity
-_LINKS = 20  # neighbours of each row in the graph of path lengths
-_VOTERS, _FOLDS = 5, 5  # of the label accuracy
-_SUBSETS, _SHARE = 5, 0.4  # of too many rows, and their size as a share of the rows that are judged exactly
+_FOLDS = 5  # of the label accuracy
 _PAIRS = 200_000  # of the rank correlation, in all subsets
 _BLOCK = 1 << 20  # distances ranked at once
 
@@ -328,7 +386,7 @@ class Faithfulness:
     rows: int
     subset: int | None = None
 
-    @cached_property
+    @property
     def behind(self) -> tuple[str, ...]:
         """Which of "near" and "far" neighbours the map keeps fewer of than PCA."""
         return tuple(name for name, sign in compare_kept(self.map, self.pca).items() if sign < 0)
@@ -346,15 +404,13 @@ class Faithfulness:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Every figure, as JSON values."""
-        parts = {name: getattr(self, name) for name in ("map", "pca", "held_out", "pca_held_out")}
-        return {
-            "verdict": self.verdict,
-            **{name: None if part is None else part.to_json() for name, part in parts.items()},
-            "dim": self.dim,
-            "rows": self.rows,
-            "subset": self.subset,
-        }
+        """Return every figure, as JSON values."""
+        return {"verdict": self.verdict, **_parts_to_json(self)}
+
+
+def _parts_to_json(found: Faithfulness | GraphFaithfulness) -> dict[str, Any]:
+    """Return the fields as JSON values."""
+    return {name: one.to_json() if isinstance(one, Kept) else one for name, one in vars(found).items()}
 
 
 def faithfulness(
@@ -367,7 +423,7 @@ def faithfulness(
     seed: int = 0,
     rows: int = 5000,
 ) -> Faithfulness:
-    """How much of the neighbours and distances in data a map keeps, compared with PCA of the same dimension.
+    """Measure how much of the neighbours and distances in data a map keeps, compared with PCA of the same dimension.
 
     Qlocal and Qglobal are means of Q_NX(K), the share of the K nearest neighbours in the data that are among the K
     nearest on the map, for K up to and beyond the K at which it is highest above that of a random map. Neighbours in
@@ -405,16 +461,16 @@ def faithfulness(
     if len(data) <= rows:
         parts, subset = [order], None
     else:
-        subset = max(FEWEST, int(_SHARE * rows))
-        parts = [random.permutation(len(data))[:subset] for _ in range(_SUBSETS)]
+        subset = max(FEWEST, int(0.4 * rows))
+        parts = [random.permutation(len(data))[:subset] for _ in range(5)]
     judged = [_judge(data, shown, names, held, part, random, _PAIRS // len(parts)) for part in parts]
-    found = [Figures.mean(each) for each in zip(*judged, strict=True)]
-    assert found[0] is not None and found[1] is not None
-    return Faithfulness(found[0], found[1], found[2], found[3], shown.dim, len(data), subset)
+    own, linear, held_out, linear_held_out = (Figures.mean(each) for each in zip(*judged, strict=True))
+    assert own is not None and linear is not None
+    return Faithfulness(own, linear, held_out, linear_held_out, shown.dim, len(data), subset)
 
 
 def figures_of_maps(x: Any, maps: Sequence[Any], labels: Any = None, held_out: Any = None) -> tuple[Figures, ...]:
-    """Exact figures of several maps of the same rows, whose neighbours in the data are found only once.
+    """Compute exact figures of several maps of the same rows, whose neighbours in the data are found only once.
 
     Arguments:
         x, labels: as of `faithfulness`.
@@ -425,15 +481,14 @@ def figures_of_maps(x: Any, maps: Sequence[Any], labels: Any = None, held_out: A
     (held, names), *_ = [_checked(data, places, labels, held_out) for places in shown]
     order = random.permutation(len(data))
     _, table, graph = _measured(data, order)
-    asked = among = np.arange(len(data))
-    if held.any():
-        asked, among = np.flatnonzero(held[order]), np.flatnonzero(~held[order])
+    asked = np.flatnonzero(held[order]) if held.any() else np.arange(len(data))
+    among = np.flatnonzero(~held[order]) if held.any() else None
     known = None if names is None else names[order]
-    return _figures(table, graph, [(places, order) for places in shown], known, asked, among, random, _PAIRS)
+    return tuple(_figures(table, graph, [(one, order) for one in shown], known, asked, among, random, _PAIRS))
 
 
 def _checked(data: Rows, shown: Places, labels: Any, held_out: Any) -> tuple[NDArray[np.bool_], Index | None]:
-    """A mask of the held-out rows, and the labels; raises for what cannot be judged."""
+    """Return a mask of the held-out rows, and the labels; raise for what cannot be judged."""
     size = len(data)
     if len(shown) != size:
         raise CurvaeError(f"the data have {size:,} rows and the map {len(shown):,}; give a place for every row")
@@ -446,16 +501,13 @@ def _checked(data: Rows, shown: Places, labels: Any, held_out: Any) -> tuple[NDA
 
 
 def _codes(labels: NDArray[np.str_], size: int) -> Index | None:
-    """Labels as numbers, −1 where there is none; None if there are not two different ones."""
+    """Return labels as numbers, −1 where there is none; None if there are not two different ones."""
     if labels.shape != (size,):
         raise CurvaeError(
             f"labels have shape {labels.shape}; give one for each of {size:,} rows, '' where there is none"
         )
-    known = labels != ""
-    found, codes = np.unique(labels[known], return_inverse=True)
-    numbers = np.full(size, -1)
-    numbers[known] = codes
-    return numbers if len(found) > 1 else None
+    codes, names = pd.factorize(pd.Series(labels).replace("", None))
+    return codes if len(names) > 1 else None
 
 
 class _Tally:
@@ -463,29 +515,18 @@ class _Tally:
 
     Arguments:
         candidates: among which each row has its neighbours, itself not counted.
+        tables: number of tables of distances in the data.
     """
 
-    def __init__(self, candidates: int) -> None:
-        k = min(_NEIGHBOURS, max(1, candidates // 2))
-        self.near, self.paths = Agreement(candidates, k), Agreement(candidates, k)
+    def __init__(self, candidates: int, tables: int) -> None:
+        k = min(15, max(1, candidates // 2))
+        self.agreements = [Agreement(candidates, k) for _ in range(tables)]
         self.pairs: list[tuple[Array, Array]] = []
         self.recognised: list[NDArray[np.bool_]] = []
 
-    def figures(self) -> Figures:
-        near, paths = self.near.curve, self.paths.curve
-        recognised = np.concatenate(self.recognised) if self.recognised else np.zeros(0, bool)
-        return Figures(
-            near.local,
-            near.far,
-            paths.local,
-            paths.far,
-            self.near.trustworthiness,
-            self.near.continuity,
-            rank_correlation(*(np.concatenate(part) for part in zip(*self.pairs, strict=True))),
-            float(recognised.mean()) if len(recognised) else None,
-            self.near.rows,
-            kept_by_group=self.near.kept_by_group,
-        )
+    def rank_correlation(self) -> float:
+        """Return that of distances in the data and on the map."""
+        return rank_correlation(*(np.concatenate(part) for part in zip(*self.pairs, strict=True)))
 
 
 def _judge(
@@ -496,8 +537,8 @@ def _judge(
     chosen: Index,
     random: np.random.Generator,
     pairs: int,
-) -> tuple[Figures, Figures, Figures | None, Figures | None]:
-    """Figures of some rows: of the map and PCA, of all and of held-out rows among the others."""
+) -> list[Figures | None]:
+    """Return figures of some rows: of the map and PCA, of all and of held-out rows among the others."""
     points, table, graph = _measured(data, chosen)
     apart, size = held[chosen], len(chosen)
     used = points[~apart] if (~apart).sum() > 1 else points
@@ -505,17 +546,15 @@ def _judge(
     linear = places_of(principal_axes(used, shown.dim).place(points) if varies else np.zeros((size, 1)))
     maps = [(shown, chosen), (linear, np.arange(size))]
     known = None if labels is None else labels[chosen]
-    everyone = np.arange(size)
-    every = _figures(table, graph, maps, known, everyone, everyone, random, pairs)
+    every = _figures(table, graph, maps, known, np.arange(size), None, random, pairs)
     unseen, seen = np.flatnonzero(apart), np.flatnonzero(~apart)
     if not len(unseen) or len(seen) < FEWEST:
-        return every[0], every[1], None, None
-    later = _figures(table, graph, maps, known, unseen, seen, random, pairs)
-    return every[0], every[1], later[0], later[1]
+        return [*every, None, None]
+    return [*every, *_figures(table, graph, maps, known, unseen, seen, random, pairs)]
 
 
 def _measured(data: Rows, chosen: Index) -> tuple[Array, Array, csr_array]:
-    """Some rows, centred, with the table of their distances and the graph of their neighbours."""
+    """Return some rows, centred, with the table of their distances and the graph of their neighbours."""
     size = len(chosen)
     memory.require(
         8.0 * (2 * size * size + 3 * size * int(data.x.shape[1]) + 8 * _BLOCK), f"judging a map of {size:,} rows"
@@ -526,8 +565,7 @@ def _measured(data: Rows, chosen: Index) -> tuple[Array, Array, csr_array]:
     check_squares(float(np.abs(points).max(initial=0.0)), "the values")
     points -= points.mean(0)
     table = euclidean(points, points)
-    graph = graph_of_table(table, _LINKS)
-    return points, table, graph
+    return points, table, graph_of_table(table, 20)
 
 
 def _figures(
@@ -536,39 +574,78 @@ def _figures(
     maps: Sequence[tuple[Places, Index]],
     labels: Index | None,
     asked: Index,
-    among: Index,
+    among: Index | None,
     random: np.random.Generator,
     pairs: int,
-) -> tuple[Figures, ...]:
-    """Figures of maps, for the neighbours that the rows `asked` have `among` others or among themselves."""
-    together = asked is among
-    tallies = [_Tally(len(among) - together) for _ in maps]
-    folds = random.permutation(len(among)) % _FOLDS if together else None
-    step = max(1, _BLOCK // len(among))
-    for start in range(0, len(asked), step):
-        part = slice(start, start + step)
-        rows = asked[part]
-        own = np.arange(len(among))[part] if together else None
-        straight = table[np.ix_(rows, among)]
-        along = dijkstra(graph, indices=rows)[:, among]
-        ranks = [neighbour_ranks(d, own) for d in (straight, along)]
-        some = some_pairs(straight.shape, own, len(asked), random, pairs)
+) -> list[Figures]:
+    """Return figures of maps; arguments as of `_count`."""
+
+    def measure(rows: Index, others: Index, own: Index | None) -> tuple[Array, DataRanks]:
+        straight, along = table[np.ix_(rows, others)], dijkstra(graph, indices=rows)[:, others]
+        ranks = [neighbour_ranks(distances, own) for distances in (straight, along)]
+        return straight, lambda placed: ranks
+
+    folds = random.permutation(len(table)) % _FOLDS if among is None else None
+    found = []
+    for tally in _count(maps, measure, 2, asked, among, random, pairs, labels, folds):
+        near, paths = tally.agreements
+        recognised = np.concatenate(tally.recognised) if labels is not None else np.zeros(0)
+        accuracy = float(recognised.mean()) if len(recognised) else None
+        kept = *near.kept.tolist(), *paths.kept.tolist(), *near.trust
+        figures = *kept, tally.rank_correlation(), accuracy, near.rows
+        found.append(Figures(*figures, kept_by_group=near.kept_by_group))
+    return found
+
+
+DataRanks = Callable[[Ranks], list[Ranks]]
+"""from ranks on a map to those in the data, by each kind of distances"""
+
+
+def _count(
+    maps: Sequence[tuple[Places, Index]],
+    measure: Callable[[Index, Index, Index | None], tuple[Array, DataRanks]],
+    kinds: int,
+    asked: Index,
+    among: Index | None,
+    random: np.random.Generator,
+    pairs: int,
+    labels: Index | None = None,
+    folds: Index | None = None,
+) -> list[_Tally]:
+    """Count what maps keep of the neighbours that rows have among others, block by block of rows.
+
+    Arguments:
+        maps: each with the numbers that the rows have in it.
+        measure: from some rows, the others and the column of each row among these, if it is there, to their distances
+            in the data.
+        kinds: of distances in the data.
+        asked: rows whose neighbours are looked up.
+        among: the others; None for all rows, with those asked.
+        random: source of the pairs.
+        pairs: number of the rank correlation.
+        labels: of all rows.
+        folds: of all rows; those of a row's own fold do not vote for its label.
+    """
+    others = np.arange(len(maps[0][1])) if among is None else among
+    tallies = [_Tally(len(others) - (among is None), kinds) for _ in maps]
+    for rows in np.array_split(asked, -(-len(asked) * len(others) // _BLOCK)):
+        own = rows if among is None else None
+        table, ranks = measure(rows, others, own)
+        some = _some_pairs(table.shape, own, len(asked), random, pairs)
         for tally, (places, number) in zip(tallies, maps, strict=True):
-            drawn = places.table(number[rows], number[among])
+            drawn = places.table(number[rows], number[others])
             placed = neighbour_ranks(drawn, own)
-            tally.near.add(ranks[0], placed)
-            tally.paths.add(ranks[1], placed)
-            tally.pairs.append((straight[some], drawn[some]))
+            for agreement, data in zip(tally.agreements, ranks(placed), strict=True):
+                agreement.add(data, placed)
+            tally.pairs.append((table[some], drawn[some]))
             if labels is not None:
-                same = None if folds is None else folds[part, None] == folds
-                tally.recognised.append(_recognise(drawn, labels[rows], labels[among], same))
-    return tuple(tally.figures() for tally in tallies)
+                same = None if folds is None else folds[rows, None] == folds
+                tally.recognised.append(_recognise(drawn, labels[rows], labels[others], same))
+    return tallies
 
 
-def some_pairs(
-    shape: tuple[int, int], own: Index | None, rows: int, random: np.random.Generator, most: int = _PAIRS
-) -> Any:
-    """Which entries of a block take part in the rank correlation: each pair once, or about `most` at random."""
+def _some_pairs(shape: tuple[int, ...], own: Index | None, rows: int, random: np.random.Generator, most: int) -> Any:
+    """Choose entries of a block for the rank correlation: each pair once, or about `most` at random."""
     size, among = shape
     if rows * among <= 2 * most:
         pairs = np.ones(shape, bool) if own is None else np.arange(among) > own[:, None]
@@ -591,7 +668,7 @@ def _recognise(distances: Array, truth: Index, labels: Index, same: NDArray[np.b
     apart = np.where(labels < 0, np.inf, distances)
     if same is not None:
         apart[same] = np.inf
-    k = min(_VOTERS, apart.shape[1])
+    k = min(5, apart.shape[1])
     nearest = np.argpartition(apart, k - 1, axis=1)[:, :k]
     lengths = np.take_along_axis(apart, nearest, 1)
     nearest = np.take_along_axis(nearest, np.argsort(lengths, axis=1, kind="stable"), 1)
@@ -604,7 +681,7 @@ def _recognise(distances: Array, truth: Index, labels: Index, same: NDArray[np.b
 def label_accuracy(
     places: Any, labels: Any, *, distance: MapDistance = "euclidean", seed: int = 0, rows: int = 2000
 ) -> float | None:
-    """5-NN accuracy of labels on a map, in five folds, of at most so many `rows` at random.
+    """Compute the 5-NN accuracy of labels on a map, in five folds, of at most so many `rows` at random.
 
     None for fewer than 10 rows, or where there are not two different labels. Other arguments are those of
     `faithfulness`.
@@ -629,9 +706,8 @@ def label_accuracy(
 
 # How faithful is the map of a graph: are nodes near on it that are few steps apart, more than on a spectral map?
 
-_NODE_GROUPS, _EACH = 5, 50  # nodes of a large graph whose neighbours are looked up
 _DENSE = 400  # nodes up to which all eigenvectors are computed
-_SOLVED, _DEGREE = 100_000, 8  # nodes up to which equations of any graph are solved, and links a node of larger ones
+_SOLVED = 100_000  # nodes up to which equations of any graph are solved
 
 
 @dataclass(frozen=True)
@@ -682,15 +758,14 @@ class GraphFaithfulness:
         return [f"the map keeps fewer {' and '.join(self.behind)} nodes than a spectral embedding"]
 
     def to_json(self) -> dict[str, Any]:
-        """Every figure, as JSON values."""
-        parts = {"map": self.map.to_json(), "spectral": self.spectral.to_json()}
-        return {"verdict": self.verdict, **parts, "dim": self.dim, "nodes": self.nodes}
+        """Return every figure, as JSON values."""
+        return {"verdict": self.verdict, **_parts_to_json(self)}
 
 
 def graph_faithfulness(
     graph: Graph, places: Any, *, distance: MapDistance = "euclidean", seed: int = 0, nodes: int = 2000
 ) -> GraphFaithfulness | None:
-    """How much a map keeps of the steps between nodes, compared with a spectral embedding of the same dimension.
+    """Measure what a map keeps of the steps between nodes, compared with a spectral embedding of the same dimension.
 
     Qlocal and Qglobal are those of `faithfulness`, with steps along edges as distances in the data. Many nodes are
     equally many steps away; these may come in any order on the map. Nodes outside of the largest component, to which no
@@ -724,21 +799,35 @@ def graph_faithfulness(
     links = csr_array(link_matrix(graph.edges, graph.n_nodes)[inside][:, inside])
     random = np.random.default_rng(seed)
     count = len(inside)
-    groups = [np.arange(count)]
-    if count > nodes:
-        groups = np.split(random.permutation(count)[: _NODE_GROUPS * _EACH], _NODE_GROUPS)
+    groups = [np.arange(count)] if count <= nodes else np.split(random.permutation(count)[:250], 5)
     spectral = _spectral(links, shown.dim)
     if spectral is None:
         return None
+
+    def measure(rows: Index, others: Index, own: Index | None) -> tuple[Array, DataRanks]:
+        steps = steps_between(links, rows)
+        # Of nodes that are equally many steps away, those come first that do on the map.
+        return steps, lambda placed: [neighbour_ranks(steps * count + placed, own)]
+
     maps = [(shown, inside), (places_of(spectral), np.arange(count))]
-    judged = [_graph_figures(links, maps, group, random) for group in groups]
-    own, other = (GraphFigures.mean(each, "nodes") for each in zip(*judged, strict=True))
+    judged = []
+    for group in groups:
+        for tally in _count(maps, measure, 1, group, None, random, _PAIRS):
+            near = tally.agreements[0]
+            figures = *near.kept.tolist(), tally.rank_correlation(), near.rows
+            judged.append(GraphFigures(*figures, kept_by_group=near.kept_by_group))
+    own, other = (GraphFigures.mean(judged[number::2], "nodes") for number in (0, 1))
     assert own is not None and other is not None
     return GraphFaithfulness(own, other, shown.dim, count)
 
 
+def largest_component(graph: Graph) -> Index:
+    """Return the nodes of the component with the most of them."""
+    return np.flatnonzero(graph.components == np.bincount(graph.components).argmax())
+
+
 def _spectral(links: csr_array, dim: int) -> Array | None:
-    """Laplacian eigenmaps of a connected graph, (nodes, dim): vectors of the random walk, less the constant one.
+    """Compute Laplacian eigenmaps of a connected graph, (nodes, dim): vectors of the random walk but the constant one.
     None if they are not found, and the graph is too large to solve equations.
 
     References:
@@ -757,38 +846,8 @@ def _spectral(links: csr_array, dim: int) -> Array | None:
             values, vectors = eigsh(walk, which="LA", maxiter=300, **how)
         except ArpackNoConvergence:
             # Walks that mix slowly are those on trees and grids, whose equations are quickly solved.
-            if count > _SOLVED and walk.nnz > _DEGREE * count:
+            if count > _SOLVED and walk.nnz > 8 * count:
                 return None
             values, vectors = eigsh(walk, sigma=1.001, **how)
         vectors = vectors[:, np.argsort(values)]
     return vectors[:, -2 : -2 - dim : -1] * root[:, None]
-
-
-def _graph_figures(
-    links: csr_array, maps: Sequence[tuple[Places, Index]], asked: Index, random: np.random.Generator
-) -> list[GraphFigures]:
-    """Of some nodes, whose neighbours are looked up among all of the component."""
-    count = links.shape[0]
-    counts = [Agreement(count - 1, min(15, (count - 1) // 2)) for _ in maps]
-    pairs: list[list[NDArray[np.float64]]] = [[] for _ in range(len(maps) + 1)]
-    for rows in np.array_split(asked, -(-len(asked) * count // _BLOCK)):
-        steps = steps_between(links, rows)
-        some = some_pairs(steps.shape, rows, len(asked), random)
-        pairs[0].append(steps[some])
-        for (places, number), tally, drawn in zip(maps, counts, pairs[1:], strict=True):
-            apart = places.table(number[rows], number)
-            placed = neighbour_ranks(apart, rows)
-            # Of nodes that are equally many steps away, those come first that do on the map.
-            tally.add(neighbour_ranks(steps * count + placed, rows), placed)
-            drawn.append(apart[some])
-    true, *shown = (np.concatenate(part) for part in pairs)
-    return [
-        GraphFigures(
-            tally.curve.local,
-            tally.curve.far,
-            rank_correlation(true, drawn),
-            len(asked),
-            kept_by_group=tally.kept_by_group,
-        )
-        for tally, drawn in zip(counts, shown, strict=True)
-    ]

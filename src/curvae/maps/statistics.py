@@ -1,26 +1,37 @@
-"""Principal axes, graphs of neighbours, rank correlation and intervals of means."""
+"""Distances between rows, graphs of neighbours, principal axes, rank correlation and intervals of means."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
-from scipy.special import stdtrit
+from scipy.spatial.distance import cdist
+from scipy.special import ndtri, stdtrit
+
+from ..errors import CurvaeError
 
 __all__ = [
     "LEVEL",
+    "ROUNDING",
     "Array",
     "Bridge",
+    "Index",
+    "Metric",
     "Principal",
+    "Rows",
     "bridged",
+    "check_distances",
+    "check_squares",
+    "euclidean",
+    "gram_of_distances",
     "graph_of_table",
     "mean_interval",
     "neighbour_graph",
@@ -29,10 +40,10 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 
 LEVEL = 0.05  # of tests and intervals
 _DENSE = 1000  # rows or columns up to which their products are computed
-_FEW = 50  # times as many rows or columns as axes from which on these are found by iteration
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,7 @@ def _largest(x: Array, count: int) -> Array:
     """Eigenvectors of xᵀx with the largest values, which come first, (columns, count)."""
     size = x.shape[1]
     dense = size <= _DENSE or 10 * count > size
-    if dense and _FEW * count > size:
+    if dense and 50 * count > size:  # with fewer axes among so many, iteration is faster
         square = x.T @ x
         vectors = eigh(square, subset_by_index=[size - count, size - 1])[1]
         # Of many equal eigenvalues, as those of the identity, LAPACK finds no subset.
@@ -89,7 +100,7 @@ def _largest(x: Array, count: int) -> Array:
 
 
 def rank_correlation(truth: Array, latent: Array) -> float:
-    """Spearman's correlation: NaN where the truth is the same everywhere, 0 where only the latent figures are.
+    """Compute Spearman's correlation: NaN where the truth is the same everywhere, 0 where only the latent figures are.
 
     Example:
         >>> round(rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 8.0, 9.0])), 12)
@@ -103,7 +114,7 @@ def rank_correlation(truth: Array, latent: Array) -> float:
 
 
 def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
-    """Mean, and half-width of its 95 % interval over repeats."""
+    """Compute the mean, and half-width of its 95 % interval over repeats."""
     half = stdtrit(len(figures) - 1, 1 - LEVEL / 2) * np.std(figures, ddof=1) / math.sqrt(len(figures))
     return float(np.mean(figures)), float(half)
 
@@ -167,3 +178,155 @@ def graph_of_table(distances: NDArray[np.float64], neighbours: int) -> csr_array
         return np.flatnonzero(inside)[a], np.flatnonzero(~inside)[b], between[a, b]
 
     return bridged(neighbour_graph(index, np.take_along_axis(apart, index, 1)), bridge)
+
+
+# Distances between the rows of a table.
+
+Metric = Literal["euclidean", "cosine", "correlation", "manhattan"]
+
+ROUNDING = 1e-8
+"""relative error of distances that are rounded"""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a table with a metric. Cosine and correlation are the Euclidean distances of rows brought to unit length.
+
+    Arguments:
+        x: (rows, features), dense or sparse.
+        metric: "euclidean", "cosine", "correlation" (cosine of rows less their means) or "manhattan".
+        shift, scale: every column is used as (x − shift)/scale.
+        blocks: widths of features that belong together, as those of one categorical column; all of width 1 by default.
+
+    Example:
+        >>> rows = Rows(np.array([[3.0, 0.0], [0.0, 4.0]]))
+        >>> rows.pairs(np.array([0]), np.array([1])), rows.table(np.array([0, 1]))[0, 1]
+        (array([5.]), np.float64(5.0))
+    """
+
+    x: Any
+    metric: Metric = "euclidean"
+    shift: Array | float = 0.0
+    scale: Array | float = 1.0
+    blocks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.metric not in get_args(Metric):
+            raise CurvaeError(f"metric is {self.metric!r}; use one of {', '.join(get_args(Metric))}")
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+    def scaled(self, place: Index) -> Array:
+        """Return these rows, dense, with columns shifted and scaled."""
+        rows = self.x[place]
+        dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
+        return (dense - self.shift) / self.scale
+
+    def sample(self, place: Index) -> Rows:
+        """Return these rows alone, dense and scaled."""
+        return Rows(self.scaled(place), self.metric, blocks=self.blocks)
+
+    @property
+    def measures_lengths(self) -> bool:
+        """Whether the metric depends on the lengths of rows, not on their directions alone."""
+        return self.metric in ("euclidean", "manhattan")
+
+    def normal_scores(self) -> Rows:
+        """With every column turned into quantiles of a normal distribution by its ranks; equal values stay equal."""
+        from scipy.stats import rankdata  # takes long to import
+
+        return Rows(ndtri((rankdata(self.x, axis=0) - 0.5) / len(self)), self.metric, blocks=self.blocks)
+
+    def take(self, place: Index) -> Array:
+        """Return these rows as the metric sees them."""
+        rows, length = self._directed(self.scaled(place))
+        if (length == 0).any():
+            row = int(place[int(np.argmin(length))]) + 1
+            raise CurvaeError(f"row {row} has no direction, which {self.metric} needs; remove it or use euclidean")
+        return rows
+
+    def _directed(self, rows: Array) -> tuple[Array, Array]:
+        """Rows brought to unit length where the metric asks for it, and their lengths before."""
+        if self.metric == "correlation":
+            rows = rows - rows.mean(1, keepdims=True)
+        if self.measures_lengths:
+            return rows, np.ones(len(rows))
+        length = np.linalg.norm(rows, axis=1)
+        return rows / np.where(length > 0, length, 1.0)[:, None], length
+
+    def gram(self, scaled: Array) -> Array:
+        """Compute inner products of centred points at the distances of these rows, which `scaled` gives."""
+        rows, _ = self._directed(scaled)
+        if self.metric == "manhattan":
+            return gram_of_distances(cdist(rows, rows, "cityblock"))
+        centred = rows - rows.mean(0)
+        return centred @ centred.T
+
+    def pairs(self, first: Index, second: Index) -> Array:
+        """Distances of the first to the second, one by one."""
+        step = max(1, (1 << 22) // max(1, self.x.shape[1]))  # so many values are held at once
+        parts = [slice(start, start + step) for start in range(0, len(first), step)]
+        differences = (self.take(first[part]) - self.take(second[part]) for part in parts)
+        if self.metric == "manhattan":
+            return np.concatenate([np.abs(d).sum(1) for d in differences])
+        return np.concatenate([np.sqrt(np.einsum("ij,ij->i", d, d)) for d in differences])
+
+    def table(self, place: Index | None = None) -> Array:
+        """Distances between all of these rows, by default all there are."""
+        rows = self.take(np.arange(len(self)) if place is None else place)
+        return cdist(rows, rows, "cityblock" if self.metric == "manhattan" else "euclidean")
+
+
+def check_squares(largest: float, things: str) -> None:
+    """Raise where squares of values are too large or too small for a number."""
+    if largest and not 1e-140 < largest < 1e140:
+        raise CurvaeError(
+            f"the largest of {things} is {largest:.2g}, and squares of such values are too large or too small for a "
+            "computer's numbers; give them in other units"
+        )
+
+
+def check_distances(matrix: Any, name: str = "the matrix") -> Array:
+    """Make a distance matrix exactly symmetric; raise where it is none."""
+    d = np.asarray(matrix.toarray() if issparse(matrix) else matrix, dtype=np.float64)
+    if d.ndim != 2 or d.shape[0] != d.shape[1]:
+        raise CurvaeError(f"{name} has shape {' × '.join(map(str, d.shape))}; distances need as many rows as columns")
+    if not np.isfinite(d).all():
+        raise CurvaeError(f"{name} has distances that are missing or infinite; fill them in")
+    largest = float(np.abs(d).max(initial=0.0))
+    check_squares(largest, "the distances")
+    slack = ROUNDING * max(1.0, largest)
+    lowest = float(d.min(initial=0.0))
+    for excess, what in (
+        (-lowest, f"has a negative distance, {lowest:.4g}; give distances, not similarities"),
+        (np.abs(np.diag(d)).max(initial=0.0), "has a diagonal that is not 0; give distances, not similarities"),
+        (np.abs(d - d.T).max(initial=0.0), "is not symmetric; give the same distance both ways"),
+    ):
+        if excess > slack:
+            raise CurvaeError(f"{name} {what}")
+    d = np.maximum((d + d.T) / 2, 0.0)
+    np.fill_diagonal(d, 0.0)
+    return d
+
+
+def gram_of_distances(distances: Array) -> Array:
+    """Compute inner products of the centred points that have these distances."""
+    square = distances**2
+    square = square - square.mean(0)
+    return -0.5 * (square - square.mean(1, keepdims=True))
+
+
+def euclidean(a: Array, b: Array) -> Array:
+    """Compute distances of rows to rows, (rows of a, rows of b). Centre many columns before: inner products give these.
+
+    Example:
+        >>> euclidean(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 0.0]]))
+        array([[5., 0.]])
+    """
+    if a.shape[1] <= 32:
+        return cdist(a, b)
+    sizes = np.einsum("ij,ij->i", a, a)[:, None] + np.einsum("ij,ij->i", b, b)
+    square = sizes - 2 * (a @ b.T)
+    square[square < 2.0**-40 * sizes] = 0.0  # rounded inner products cannot tell such rows apart
+    return np.sqrt(square)

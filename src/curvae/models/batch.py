@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -22,7 +22,18 @@ class Parts:
     """
 
     __slots__ = ("_held",)
+    _NAMES: ClassVar[tuple[str, ...]]
     _held: dict[str, Any]
+
+    def __init__(self, *given: Any) -> None:
+        """Hold the parts that are given, in the order of their names; None for one that is absent."""
+        parts = zip(self._NAMES, given, strict=True)
+        object.__setattr__(self, "_held", {name: part for name, part in parts if part is not None})
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._NAMES:
+            raise AttributeError(f"a {type(self).__name__} has no part {name}")
+        return self._held.get(name)
 
     def __init_subclass__(cls) -> None:
         def unflatten(values: Any, parts: tuple[str, ...]) -> Parts:
@@ -93,11 +104,10 @@ class Batch(Parts):
         far: Tensor | None = None,
         companions: Batch | None = None,
     ) -> None:
-        given = (real("x", x), target, context, size, observed, weight, index, near, far)
-        held = {
-            name: tensor(name, part) for name, part in zip(self._NAMES[:-1], given, strict=True) if part is not None
-        }
-        object.__setattr__(self, "_held", held if companions is None else {**held, "companions": companions})
+        super().__init__(real("x", x), target, context, size, observed, weight, index, near, far, companions)
+        for name, part in self._held.items():
+            if name != "companions":
+                tensor(name, part)
 
     @classmethod
     def of(cls, rows: Tensor | Batch) -> Batch:
@@ -105,46 +115,14 @@ class Batch(Parts):
         return rows if isinstance(rows, Batch) else cls(rows)
 
     @property
-    def x(self) -> Tensor:
-        return self._held["x"]
-
-    @property
     def target(self) -> Tensor:
         """What the likelihood scores, one row of features each."""
         return self._held.get("target", self.x).flatten(1)
 
     @property
-    def context(self) -> Tensor | None:
-        return self._held.get("context")
-
-    @property
-    def size(self) -> Tensor | None:
-        return self._held.get("size")
-
-    @property
     def observed(self) -> Tensor | None:
         observed = self._held.get("observed")
         return None if observed is None else observed.flatten(1)
-
-    @property
-    def weight(self) -> Tensor | None:
-        return self._held.get("weight")
-
-    @property
-    def index(self) -> Tensor | None:
-        return self._held.get("index")
-
-    @property
-    def near(self) -> Tensor | None:
-        return self._held.get("near")
-
-    @property
-    def far(self) -> Tensor | None:
-        return self._held.get("far")
-
-    @property
-    def companions(self) -> Batch | None:
-        return self._held.get("companions")
 
     def __len__(self) -> int:
         return len(self.x)

@@ -437,22 +437,10 @@ class GraphBatch(Parts):
     """
 
     __slots__ = ()
+    _NAMES = ("adjacency", "pairs", "features")
 
     def __init__(self, adjacency: Adjacency, pairs: AnyPairs, features: Tensor | None = None) -> None:
-        held = {"adjacency": adjacency, "pairs": pairs, "features": features}
-        object.__setattr__(self, "_held", {name: part for name, part in held.items() if part is not None})
-
-    @property
-    def adjacency(self) -> Adjacency:
-        return self._held["adjacency"]
-
-    @property
-    def pairs(self) -> AnyPairs:
-        return self._held["pairs"]
-
-    @property
-    def features(self) -> Tensor | None:
-        return self._held.get("features")
+        super().__init__(adjacency, pairs, features)
 
 
 class GraphVAE(Latent):

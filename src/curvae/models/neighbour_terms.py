@@ -22,7 +22,7 @@ _PLACES = 512  # in a batch, of which rows are moved
 
 
 def _total(matrix: Tensor) -> Tensor:
-    """Sums of matrices, (…, 1, 1)."""
+    """Return sums of matrices, (…, 1, 1)."""
     return matrix.sum((-2, -1), keepdim=True)
 
 
@@ -51,21 +51,11 @@ def _sharpness(squares: Tensor, p: Tensor, beta: Tensor) -> Tensor:
     return beta
 
 
-class _OfRows(Primitive):
-    """What rows miss, given the distances of a map and what they should be; `forward` gives that and what `backward`
-    needs besides."""
+class _NearDivergence(Primitive):
+    """`near_divergence`, with its derivative ∂KL_i/∂d_ij = (P_ij − Q_ij·Σ_k P_ik)·2β·d_ij/(1 + β·d_ij²)."""
 
     events = (2, 2)
     results = 1
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output[1:])
-
-
-class _NearDivergence(_OfRows):
-    """`near_divergence`, with its derivative ∂KL_i/∂d_ij = (P_ij − Q_ij·Σ_k P_ik)·2β·d_ij/(1 + β·d_ij²)."""
 
     @classmethod
     def traced(cls, distances: Tensor, near: Tensor) -> tuple[Tensor]:
@@ -84,12 +74,10 @@ class _NearDivergence(_OfRows):
         return _divergence(p, fall, size), p, fall, size, beta
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        distances, near, p, fall, size, beta = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return torch.func.vjp(lambda d: _NearDivergence.traced(d, near)[0], distances)[1](grad)[0], None
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Tensor]:  # type: ignore[override]
+        (distances, _), (_, p, fall, size, beta) = inputs, kept
         slope = torch.addcmul(p, fall, p.sum(-1, keepdim=True) / size, value=-1.0).mul_(fall).mul_(distances)
-        return slope.mul_(grad.unsqueeze(-1) * (2.0 * beta)).sum_to_size(distances.shape), None
+        return (slope.mul_(grad.unsqueeze(-1) * (2.0 * beta)),)
 
 
 def _divergence(p: Tensor, fall: Tensor, size: Tensor) -> Tensor:
@@ -113,12 +101,15 @@ def near_divergence(distances: Tensor, near: Tensor) -> Tensor:
     return _NearDivergence.call(distances, near)[0]
 
 
-class _FarStress(_OfRows):
+class _FarStress(Primitive):
     """`far_stress`, with its derivative in closed form: with r = d − α·T, w = 1/T, N rows, S = Σw·d² and gradients g_i
     of what rows add,
 
     (2N/S)·(g_i·w_ij·r_ij − Σ_kl g_k·r_kl/ΣT − w_ij·d_ij·Σ_kl g_k·w_kl·r_kl²/S).
     """
+
+    events = (2, 2)
+    results = 1
 
     @staticmethod
     def forward(distances: Tensor, far: Tensor) -> tuple[Tensor, ...]:
@@ -132,14 +123,12 @@ class _FarStress(_OfRows):
         return (scale * wr * r).sum(-1), counts, wd, r, wr, square, size, scale
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        distances, far, counts, wd, r, wr, square, size, scale = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return torch.func.vjp(lambda d: _FarStress.traced(d, far)[0], distances)[1](grad)[0], None
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Tensor]:  # type: ignore[override]
+        _, counts, wd, r, wr, square, size, scale = kept
         rows = grad.unsqueeze(-1)
         push = rows * wr
         slope = torch.addcmul(push, wd, _total(push * r) / square, value=-1.0) - counts * (_total(rows * r) / size)
-        return (slope * (2.0 * scale)).sum_to_size(distances.shape), None
+        return (slope * (2.0 * scale),)
 
 
 def far_stress(distances: Tensor, far: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ class _Linear(Primitive):
     """
 
     events = (2, 2, 1)
+    differentiable = True
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -40,16 +41,9 @@ class _Linear(Primitive):
         return product if bias is None else product.add_(bias.unsqueeze(-2))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         x, weight, bias = inputs
-        ctx.save_for_backward(x, weight)
-        ctx.biased = bias is not None
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        grad_x = grad @ weight if ctx.needs_input_grad[0] else None
-        return grad_x, grad.mT @ x, grad.sum(-2) if ctx.biased else None
+        return grad @ weight if needed[0] else None, grad.mT @ x, None if bias is None else grad.sum(-2)
 
 
 class _Products(TorchFunctionMode):

@@ -199,7 +199,7 @@ class VAE(Latent):
         return self._encoded(self._read(self.likelihood.inputs(batch), batch), batch.context)
 
     def _outputs_with(self, batch: Batch, others: Batch) -> Tensor:
-        """Outputs of the posterior's head for the rows, and after them for others, from one call of the encoder.
+        """Return outputs of the posterior's head for the rows, and after them for others, from one call of the encoder.
 
         The encoder sees the others first: so no place in it depends on the number of rows.
         """
@@ -218,13 +218,13 @@ class VAE(Latent):
         return self._call(network, inputs, context, self.space.curvatures() if needed else ())
 
     def _call(self, network: nn.Module, x: Tensor, context: Tensor | None, c: tuple[Tensor, ...]) -> Tensor:
-        """What a network gives for x, for the context if it takes one, and with the curvatures if it needs them."""
+        """Return what a network gives for x, and for context and curvatures if it takes them."""
         if isinstance(network, Conditioned):
             return network(x, context, c)
         return network(x, c) if isinstance(network, Layers) else network(x)
 
     def _read(self, inputs: Tensor, batch: Batch) -> Tensor:
-        """What the encoder reads of what the likelihood shows."""
+        """Return what the encoder reads of what the likelihood shows."""
         if not self.masked:
             return inputs
         inputs, observed = inputs.flatten(1), batch.observed

@@ -43,7 +43,7 @@ class _Number(nn.Module):
             self.register_buffer("fixed", torch.tensor(init))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """A fixed value starts a learned one, and a learned value can be fixed."""
+        """Let a fixed value start a learned one, and a learned value be fixed."""
         own, other = (f"{prefix}{name}" for name in ((self._log, "fixed") if self.learnable else ("fixed", self._log)))
         if own not in state_dict and other in state_dict:
             value = state_dict.pop(other)
@@ -140,7 +140,7 @@ class Curved(nn.Module):
         self.curvature = curvature
 
     def _c(self, c: Curvatures) -> Tensor:
-        """The curvature to work with."""
+        """Return the curvature to work with."""
         if self.curvature is not None:
             return self.curvature()
         if c is None:

@@ -73,7 +73,7 @@ def keep_variance(layer: nn.Linear, inputs: int | None = None) -> nn.Linear:
 
 
 def _each_pixel(layer: nn.Linear, x: Tensor) -> Tensor:
-    """The layer at every pixel, as a matrix product for each of a few groups of images.
+    """Apply the layer at every pixel, as a matrix product for each of a few groups of images.
 
     The gradient of the weights is a small matrix that is summed over all pixels. As one product for each model it would
     leave most of a GPU idle; the groups share the work.
@@ -216,7 +216,7 @@ def name_once(module: Module) -> Module:
 
 
 def _shared(module: nn.Module, prefix: str) -> Iterator[list[str]]:
-    """The names under which each shared part is held, with a dot at the end."""
+    """Return the names under which each shared part is held, with a dot at the end."""
     names: dict[int, list[str]] = {}
     for name, part in module.named_modules(remove_duplicate=False):
         names.setdefault(id(part), []).append(f"{prefix}{name}.")
@@ -369,7 +369,7 @@ class Conditioned(nn.Module):
 
 
 def _widths(layers: nn.Sequential) -> dict[int, int]:
-    """The layers that an activation follows, and the last, by place, with the width of their output."""
+    """Find the layers that an activation follows, and the last, by place, with the width of their output."""
     found, width = {}, 0
     for place, layer in enumerate(layers):
         if isinstance(layer, nn.Linear | Gyroplane | MobiusLinear):

@@ -1,71 +1,66 @@
-"""What an experiment of the paper is made of: shards, most of them trainings, cells of tables, and the page.
+"""How an experiment of the paper runs, and what its tables are made of.
 
-A shard trains a list of configurations as stacks and judges them by marginal likelihood, or first searches for settings
-on rows that are kept from the training data. A cell gathers trainings, tests them against the paper's figures and
-against flat models, and becomes text.
+An experiment is computed shard by shard. Each result is kept, so that an interrupted run resumes; when all are there,
+they are merged and shown. A cell of a table gathers trainings, tests them against the paper's figures and against flat
+models, and becomes text.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from operator import attrgetter
+from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+import joblib
 import numpy as np
 import torch
+from jinja2 import Template
 from scipy import stats
+from threadpoolctl import threadpool_limits
 
+from ..data.files import count
+from ..errors import CurvaeError
 from ..maps.statistics import LEVEL, mean_interval
-from ..models.likelihoods.base import Matrix
 from ..nn.networks import DecoderKind
-from ..report import Section, Table
+from ..report import Picture, Report, Section, Table
 from ..report.page import Tone
+from ..runs.folders import today
 from ..runs.run import Reporter
-from ..training import Config, Embedding, Fitted, Rows, Scaling, Split, build, fit_many
+from ..settings import ADDED
+from ..training import Config
 from ..training.comparison import Paired
-from ..training.evaluate import Likelihoods, active_dimensions, likelihoods_many
-from ..training.storage import read_tensors, write_tensors
+from ..training.config import few_threads
+from ..training.storage import json_text, locked, read_json, versions, write_bytes, write_json, write_text
 
 __all__ = [
-    "LEGEND",
-    "LIMIT",
     "PICTURES",
     "PLAIN",
     "SIGNS",
-    "Cell",
-    "Estimate",
     "Experiment",
-    "ExperimentData",
+    "Figures",
     "Key",
-    "Mark",
     "Page",
     "Plan",
-    "Record",
     "Results",
-    "Search",
     "Shard",
-    "Test",
-    "Trainings",
+    "Store",
     "Workspace",
     "against_printed",
-    "beside",
     "cell",
     "cell_text",
     "compare",
     "comparison_texts",
-    "configuration",
     "difference_text",
     "estimate",
     "figures",
     "gather",
     "interval_text",
-    "kind",
-    "kinds",
     "lower_requirement",
     "mark",
     "markdown",
@@ -75,24 +70,13 @@ __all__ = [
     "paired",
     "requirement",
     "requirements_table",
-    "seeds",
-    "split_settings",
+    "t_test",
     "table_lines",
-    "train",
     "trend",
 ]
 
 PICTURES = "figures"  # folder beside the results
 Results = Mapping[str, Mapping[str, Any]]  # results of the shards of an experiment, by name
-
-# Models whose likelihoods are computed at once: more would not be faster, and take more memory.
-_AT_ONCE = 40
-# Draws a row for the divergence from the prior.
-_DRAWS = 32
-_ROWS = 4096
-# Rows on which TF32 products are checked against float32 ones.
-_CHECKED = 200
-_FAR = 1000  # between the seeds of a search and those that are judged
 
 
 @dataclass(frozen=True)
@@ -186,18 +170,155 @@ class Experiment:
     minutes: float
 
 
-def markdown(title: str, page: Page, warnings: Sequence[str], note: str, files: Mapping[int, str]) -> str:
-    """Write a page as Markdown; `files` holds the path of each picture, by the picture's `id`."""
-    paragraphs = [f"# {title}", page.verdict, *(f"> {warning}" for warning in warnings)]
-    for section in page.sections:
-        paragraphs += [f"## {section.title}", *section.text]
-        for picture in section.pictures:
-            paragraphs += [f"![{picture.alt}]({files[id(picture)]})", picture.caption]
-        for table in section.tables:
-            paragraphs += ["\n".join(table_lines(table)), *([table.note] if table.note else [])]
-    for name, caption in page.gallery.items():
-        paragraphs += [f"![{caption}]({PICTURES}/{name})", caption]
-    return "\n\n".join([*paragraphs, note]) + "\n"
+@dataclass(frozen=True)
+class Store:
+    """The folder of an experiment's results: `<out>/<name>/<shard>.json`, `<out>/<name>.json`, `.md` and `.html`."""
+
+    out: Path
+    experiment: Experiment
+    plan: Plan
+
+    @property
+    def shards(self) -> list[Shard]:
+        return list(self.experiment.shards(self.plan))
+
+    def path(self, shard: Shard) -> Path:
+        return self.out / self.experiment.name / f"{shard.name}.json"
+
+    def merged(self, ending: str = "json") -> Path:
+        return self.out / f"{self.experiment.name}.{ending}"
+
+    def read(self, shard: Shard) -> tuple[Literal["done", "missing", "outdated"], dict[str, Any]]:
+        """Return the state of a shard, and what is stored of it in its own file or in the merged one."""
+        if self.path(shard).exists():
+            stored = read_json(self.path(shard))
+        else:
+            stored = read_json(self.merged())["shards"].get(shard.name) if self.merged().exists() else None
+        if stored is None:
+            return "missing", {}
+        before, now = (
+            json.loads(json_text(settings, None), object_hook=_without_later)
+            for settings in (stored.get("settings"), shard.settings)
+        )
+        return "done" if before == now else "outdated", dict(stored)
+
+    def states(self) -> dict[str, str]:
+        """Return the state of every shard."""
+        return {shard.name: self.read(shard)[0] for shard in self.shards}
+
+    def run(self, workspace: Workspace, only: Sequence[str] = (), force: bool = False) -> dict[str, Any] | None:
+        """Compute the shards that are missing, all or those that are named; merge and show when all are there.
+
+        With `force`, shards that are done are computed again. The merged result is None while shards are missing.
+        """
+        name, shards, say = self.experiment.name, self.shards, workspace.reporter.say
+        if unknown := [one for one in only if one not in [shard.name for shard in shards]]:
+            raise CurvaeError(f"{name} has no shard {', '.join(unknown)}; curvae paper {name} --shards lists them")
+        kept = [*(self.out / name).glob("*.json"), *self.out.glob(f"{name}.json")]
+        if any(read_json(path).get("quick") != self.plan.quick for path in kept):
+            # Each would overwrite the other.
+            raise CurvaeError(
+                f"{self.out} holds results of {'full' if self.plan.quick else 'quick'} runs; choose another folder "
+                "with out=…"
+            )
+        for place, shard in enumerate(shards, 1):
+            if only and shard.name not in only:
+                continue
+            if self.read(shard)[0] == "done" and not force:
+                if only:
+                    say(f"{shard.name} is done; force=True computes it again")
+                continue
+            say(f"{name}: shard {shard.name}, {place} of {len(shards)}")
+            with locked(self.path(shard)):  # other processes may compute other shards
+                self.compute(shard, replace(workspace, task=f"{name}/{shard.name}"))
+        with locked(self.merged(), 60.0):  # seconds to wait for another process that merges the same shards
+            return self.merge(workspace.reporter.started)
+
+    def compute(self, shard: Shard, workspace: Workspace) -> None:
+        """Compute a shard and write its result."""
+        began, cuda = time.perf_counter(), workspace.device.type == "cuda"
+        # Beside a CUDA device the CPU has only small tasks, which a thread for each of many cores slows down.
+        threads = 4 if cuda else None
+        with few_threads(threads), threadpool_limits(threads):
+            found = shard.work(workspace)
+        cores = count(joblib.cpu_count(), "CPU core")
+        write_json(
+            self.path(shard),
+            {
+                "experiment": self.experiment.name,
+                "shard": shard.name,
+                "quick": self.plan.quick,
+                "device": f"one {torch.cuda.get_device_name(workspace.device)}" if cuda else cores,
+                "seconds": round(time.perf_counter() - began, 1),
+                "versions": versions(),
+                "date": today(),
+                "settings": shard.settings,
+                **found,
+            },
+        )
+
+    def merge(self, command: str = "") -> dict[str, Any] | None:
+        """Write the summary with all shards, and the pages that `command` makes; None while shards are missing."""
+        read = {shard.name: self.read(shard) for shard in self.shards}
+        if any(state != "done" for state, _ in read.values()):
+            return None
+        known = {name: stored for name, (_, stored) in read.items()}
+        result = {
+            "experiment": self.experiment.name,
+            "title": self.experiment.title,
+            "quick": self.plan.quick,
+            "seed": self.plan.seed,
+            "device": " and ".join(dict.fromkeys(str(one["device"]) for one in known.values())),
+            "seconds": round(sum(one["seconds"] for one in known.values()), 1),
+            "versions": next(iter(known.values()))["versions"],
+            "date": max(one["date"] for one in known.values()),
+            **json.loads(json_text(self.experiment.summarise(known), None)),  # as it is read back from the file
+            "shards": known,
+        }
+        write_json(self.merged(), result, 1)
+        self.show(result, command)
+        return result
+
+    def show(self, result: Mapping[str, Any], command: str) -> None:
+        """Write the pages of a merged result, and their pictures as files."""
+        page, folder = self.experiment.page(result), self.out / PICTURES
+        quick = "This was a quick run that only shows that everything works; its figures mean little."
+        for k, picture in enumerate((picture for section in page.sections for picture in section.pictures), 1):
+            write_bytes(folder / f"{self.experiment.name}-{k}.png", picture.png)
+        write_text(self.merged("md"), markdown(page, result, [quick] if result["quick"] else []))
+        drawn = [
+            Picture((folder / name).read_bytes(), caption, caption, wide=True) for name, caption in page.gallery.items()
+        ]
+        report = Report(
+            self.experiment.title,
+            page.verdict,
+            page.tone,
+            [quick] if result["quick"] else [],
+            [*page.sections, Section("Pictures", pictures=drawn)],
+            command,
+            result["versions"],
+            result["seed"],
+            result["date"],
+        )
+        write_text(self.merged("html"), report.html())
+
+
+def _without_later(settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out settings that were added later, where their value means what was done before."""
+    return {name: value for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
+
+
+def markdown(page: Page, result: Mapping[str, Any], warnings: Sequence[str]) -> str:
+    """Write the page of a merged result as Markdown; its pictures are files in the folder `PICTURES`."""
+    source = resources.files(__package__).joinpath("page.md").read_text("utf-8")
+    return Template(source, trim_blocks=True, keep_trailing_newline=True).render(
+        page=page,
+        result=result,
+        warnings=warnings,
+        folder=PICTURES,
+        number=itertools.count(1).__next__,  # of a picture, as its file has it
+        lines=table_lines,
+    )
 
 
 def table_lines(table: Table) -> list[str]:
@@ -206,340 +327,54 @@ def table_lines(table: Table) -> list[str]:
     return [f"| {' | '.join(cell.replace('|', '¦') for cell in row)} |" for row in rows]
 
 
-# --- trainings ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ExperimentData:
-    """Data of a training: rows with their split, their scaling, and the rows to judge by."""
-
-    x: Matrix
-    split: Split
-    scaling: Scaling
-    test: Matrix
-
-
-Extra = Callable[[Sequence[Fitted], Sequence[ExperimentData], Workspace], Sequence[Mapping[str, Any]]]
-
-
-@dataclass(frozen=True)
-class Trainings:
-    """What a shard trains.
-
-    Attributes:
-        configs: of the trainings.
-        samples: importance samples a row for the likelihoods.
-        dataset: data for every seed; called once a seed.
-        data: what distinguishes the data, for the settings of the shard.
-        tf32: compute likelihoods on CUDA with TF32 products; a check against float32 is recorded.
-        extra: more figures of every trained model, from the models and their data.
-        cache: name under which the trained models are kept.
-    """
-
-    configs: Sequence[Config]
-    samples: int
-    dataset: Callable[[int], ExperimentData]
-    data: Mapping[str, Any]
-    tf32: bool = False
-    extra: Extra | None = None
-    cache: str | None = None
-
-    def shard(self, name: str) -> Shard:
-        own = {"samples": self.samples, "data": dict(self.data), "tf32_likelihoods": self.tf32}
-        return Shard(name, {**split_settings(self.configs), **own}, self.run)
-
-    def run(self, workspace: Workspace) -> dict[str, Any]:
-        """Train and judge; return the figures of every training."""
-        by_seed = {seed: self.dataset(seed) for seed in dict.fromkeys(config.seed for config in self.configs)}
-        datasets = [by_seed[config.seed] for config in self.configs]
-        began = time.perf_counter()
-        fitted = train(self.configs, datasets, workspace, self.cache, again=True)
-        trained = time.perf_counter()
-        found, gap = self._judge(fitted, [dataset.test for dataset in datasets], workspace)
-        judged = time.perf_counter()
-        own = split_settings(self.configs)["trainings"]
-        # Seeds may share their data, which is then on the device once.
-        tests = {id(one): Rows(one.test, one.scaling, workspace.device) for one in by_seed.values()}
-        more = [{}] * len(fitted) if self.extra is None else self.extra(fitted, datasets, workspace)
-        records = [
-            {"config": settings, **_figures(one, tests[id(dataset)], likelihoods), **figures}
-            for settings, one, dataset, likelihoods, figures in zip(own, fitted, datasets, found, more, strict=True)
-        ]
-        seconds = {
-            "training": trained - began,
-            "likelihoods": judged - trained,
-            "other": time.perf_counter() - judged,
-        }
-        return {"trainings": records, "seconds_by_part": seconds, **({} if gap is None else {"tf32_gap": gap})}
-
-    def _judge(
-        self, fitted: Sequence[Fitted], tests: Sequence[Matrix], workspace: Workspace
-    ) -> tuple[list[Likelihoods], float | None]:
-        """Likelihoods of the test rows, and what TF32 products change in one of them, where they are used."""
-        advance = workspace.reporter.counter(f"{workspace.task} likelihoods", sum(test.shape[0] for test in tests))
-        found: list[Likelihoods] = []
-        for start in range(0, len(fitted), _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
-            found += likelihoods_many(fitted[part], tests[part], self.samples, advance=advance, tf32=self.tf32)
-        if not (self.tf32 and workspace.device.type == "cuda"):
-            return found, None
-        few = tests[0][:_CHECKED]
-        exact, rough = (likelihoods_many(fitted[:1], [few], self.samples, tf32=tf32)[0].mean for tf32 in (False, True))
-        return found, rough - exact
-
-
-def _figures(fitted: Fitted, test: Rows, likelihoods: Likelihoods) -> dict[str, Any]:
-    """Likelihood of the test rows, where their posteriors lie, and the divergence of those from the prior.
-
-    The divergence is the mean over rows of log q(z|x) − log p(z), with its Monte Carlo standard error, and the lowest
-    mean of any row.
-    """
-    model = fitted.model
-    generator = torch.Generator(model.device).manual_seed(0)
-    means, variances, centres = [], [], []
-    with torch.no_grad():
-        for index in torch.arange(len(test), device=model.device).split(_ROWS):
-            batch = test.batch(index)
-            centres.append(model.encode(batch).loc)
-            _, kl = model.draw(batch, model.noise(len(batch), _DRAWS, generator))
-            means.append(kl.mean(0))
-            variances.append(kl.var(0) / _DRAWS)
-        mean, variance, space = torch.cat(means), torch.cat(variances), torch.cat(centres).cpu().numpy()
-        _, _, c, scale = model.space.figures()[0]
-    embedding = Embedding(space, np.empty(0), c)
-    learned = fitted.config.learn_curvature or fitted.config.learn_prior_scale
-    return {
-        "nll": -likelihoods.mean,
-        "nll_error": float(np.sqrt((likelihoods.error**2).sum()) / len(likelihoods.error)),
-        "median_ess": float(np.median(likelihoods.ess)),
-        "kl": float(mean.mean()),
-        "kl_error": float(variance.sum().sqrt()) / len(mean),
-        "kl_lowest_row": float(mean.min()),
-        "active_dimensions": active_dimensions(embedding, scale),
-        "mean_radius": float(embedding.radius.mean()),
-        "training_elbo": fitted.last["elbo"],
-        **({name: fitted.last[name] for name in ("c", "prior_scale")} if learned else {}),
-        **({} if fitted.failure is None else {"failure": fitted.failure}),
-    }
-
-
-@dataclass(frozen=True)
-class Search:
-    """A family of models: settings to choose from, and how they are chosen and judged.
-
-    Attributes:
-        tried: the settings.
-        epochs: of the trainings that choose.
-        numbers: how many seeds choose, and how many are judged.
-        first: the first of the seeds that are judged; those that choose lie far from them.
-        trial: data of the trainings that choose, with the rows to choose by as its test rows.
-        dataset: data of the trainings that are judged.
-        samples: importance samples for choosing and for judging.
-        data: what distinguishes the data.
-        tf32: as of `Trainings`.
-        extra: more figures of the trainings that are judged.
-    """
-
-    tried: Sequence[Config]
-    epochs: int
-    numbers: tuple[int, int]
-    first: int
-    trial: Callable[[int], ExperimentData]
-    dataset: Callable[[int], ExperimentData]
-    samples: tuple[int, int]
-    data: Mapping[str, Any]
-    tf32: bool = False
-    extra: Extra | None = None
-
-    def shard(self, name: str) -> Shard:
-        settings = {
-            "tried": [one.flat() for one in self.tried],
-            "epochs_of_the_search": self.epochs,
-            "seeds_of_the_search": self.numbers[0],
-            "trainings": self.numbers[1],
-            "first_seed": self.first,
-            "samples_of_the_search": self.samples[0],
-            "samples": self.samples[1],
-            "data": dict(self.data),
-            "tf32_likelihoods": self.tf32,
-        }
-        return Shard(name, settings, self.run)
-
-    def run(self, workspace: Workspace) -> dict[str, Any]:
-        """Try all settings, then train the best; return the scores of all and the figures of the best."""
-        began = time.perf_counter()
-        short = [
-            one
-            for config in self.tried
-            for one in seeds(replace(config, epochs=self.epochs), self.numbers[0], _FAR + self.first)
-        ]
-        found = Trainings(short, self.samples[0], self.trial, self.data, self.tf32).run(
-            replace(workspace, task=f"{workspace.task}, search")
-        )
-        # A training that failed is never chosen.
-        judged = [np.inf if "failure" in record else record["nll"] for record in found["trainings"]]
-        scores = np.reshape(judged, (len(self.tried), -1)).mean(1)
-        best = self.tried[int(scores.argmin())]
-        middle = time.perf_counter()
-        result = Trainings(
-            seeds(best, self.numbers[1], self.first), self.samples[1], self.dataset, self.data, self.tf32, self.extra
-        ).run(workspace)
-        for record in result["trainings"]:
-            record["seed"] = record.pop("config")["seed"]
-        return {
-            "validation_nll": [float(score) for score in scores],
-            "chosen": best.flat(),
-            "trainings": result["trainings"],
-            "seconds_of_the_search": middle - began,
-            "seconds_of_the_trainings": time.perf_counter() - middle,
-        }
-
-
-def train(
-    configs: Sequence[Config],
-    datasets: Sequence[ExperimentData],
-    workspace: Workspace,
-    cache: str | None = None,
-    again: bool = False,
-) -> list[Fitted]:
-    """Train models; with `cache`, keep them under that name.
-
-    Models that were kept with the same settings are loaded instead, unless `again`.
-    """
-    path = workspace.cache / f"{cache}.safetensors"
-    settings = json.dumps([config.flat() for config in configs])
-    if cache is not None and not again and path.exists():
-        tensors, metadata = read_tensors(path)
-        if metadata.get("configs") == settings:
-            fitted = []
-            for i, (config, dataset) in enumerate(zip(configs, datasets, strict=True)):
-                model, prefix = build(config, dataset.x.shape[1]), f"{i}."  # with which names of its parameters begin
-                model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
-                model.to(workspace.device).eval()
-                fitted.append(Fitted(config, model, dataset.scaling, "as asked", dataset.split, []))
-            return fitted
-    fitted = fit_many(
-        configs,
-        [dataset.x for dataset in datasets],
-        splits=[dataset.split for dataset in datasets],
-        scalings=[dataset.scaling for dataset in datasets],
-        device=workspace.device,
-        jobs=workspace.jobs,
-        progress=workspace.progress("training"),
-        warn=workspace.reporter.warn,
-    )
-    if cache is not None:
-        kept = {f"{i}.{name}": t for i, one in enumerate(fitted) for name, t in one.model.state_dict().items()}
-        write_tensors(path, kept, {"configs": settings})
-    return fitted
-
-
-def split_settings(configs: Sequence[Config]) -> dict[str, Any]:
-    """Split configurations into what they share, "config", and what each has for itself, "trainings".
-
-    The seed always belongs to the latter.
-
-    Example:
-        >>> found = split_settings([Config(seed=0), Config(seed=1)])
-        >>> found["trainings"], found["config"]["dim"]
-        ([{'seed': 0}, {'seed': 1}], 2)
-    """
-    every = [config.flat() for config in configs]
-    common = {k: v for k, v in every[0].items() if k != "seed" and all(other[k] == v for other in every)}
-    return {"config": common, "trainings": [{k: v for k, v in one.items() if k not in common} for one in every]}
-
-
-def configuration(common: Mapping[str, Any], own: Mapping[str, Any]) -> Config:
-    """Join what `split_settings` took apart, for one training."""
-    return Config.from_json({**common, **own})
-
-
-def seeds(config: Config, count: int, first: int = 0) -> list[Config]:
-    """Repeat a configuration with `count` seeds."""
-    return [replace(config, seed=seed) for seed in range(first, first + count)]
-
-
 # --- tests and cells of tables --------------------------------------------------------------------------------------
+# Estimates and tests are JSON values: {"mean", "half", "n"}, with the half-width of the 95 % interval of the mean over
+# n trainings, and {"difference", "half", "p", "df"}, with the two-sided p-value and its degrees of freedom.
 
-Mark = Literal["better", "equal", "worse"]
 Key = tuple[Any, ...]  # what distinguishes a cell: model, curvature, dimension
-Record = Mapping[str, Any]  # figures of a training
-Cell = Mapping[str, Any]
+Figures = Mapping[str, Any]  # of a training, of a cell, of a test
 
 SIGNS = {"better": "▲", "equal": "=", "worse": "▼"}
-LEGEND = (
-    "▲ better, = no significant difference, ▼ worse than the paper's figure (Welch's test at 5 %, the paper's variance "
-    "from its printed interval)."
-)
 PLAIN: DecoderKind = "log_mlp"  # decoder of the N-VAE: at c = 0 it is an MLP
-LIMIT = (
-    "The P-VAE of c = 0 is not in the paper: it has the functions of the N-VAE, with the first layer of the decoder "
-    "written as gyroplanes, and shows what of a gain is curvature."
-)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Mean and half-width of its 95 % interval over `n` trainings, ours or the paper's."""
-
-    mean: float
-    half: float
-    n: int
-
-
-@dataclass(frozen=True)
-class Test:
-    """A difference, and how surprising it would be by chance.
-
-    Attributes:
-        difference: the estimate.
-        half: half-width of its 95 % interval.
-        p: two-sided p-value.
-        df: degrees of freedom.
-    """
-
-    difference: float
-    half: float
-    p: float
-    df: float
-
-
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float]) -> dict[str, Any]:
     """Compute the mean and the half-width of its 95 % interval by Student's t; nan for a single value.
 
     Example:
         >>> found = estimate([1.0, 2.0, 3.0])
-        >>> round(found.mean, 3), round(found.half, 3), found.n
+        >>> round(found["mean"], 3), round(found["half"], 3), found["n"]
         (2.0, 2.484, 3)
     """
-    return Estimate(*(mean_interval(values) if len(values) > 1 else (float(values[0]), math.nan)), len(values))
+    mean, half = mean_interval(values) if len(values) > 1 else (float(values[0]), math.nan)
+    return {"mean": mean, "half": half, "n": len(values)}
 
 
-def against_printed(values: Sequence[float], printed: Estimate) -> Test:
+def against_printed(values: Sequence[float], printed: Figures) -> dict[str, Any]:
     """Test ours minus the paper's, by Welch's test; the printed interval is taken as one by Student's t."""
     own = float(np.var(values, ddof=1)) / len(values)
-    other = (printed.half / float(stats.t.ppf(1 - LEVEL / 2, printed.n - 1))) ** 2
-    difference, error = float(np.mean(values)) - printed.mean, math.sqrt(own + other)
+    other = (printed["half"] / float(stats.t.ppf(1 - LEVEL / 2, printed["n"] - 1))) ** 2
+    difference, error = float(np.mean(values)) - printed["mean"], math.sqrt(own + other)
     if error == 0:
-        return Test(difference, 0.0, 1.0 if difference == 0 else 0.0, math.inf)
-    df = (own + other) ** 2 / (own**2 / (len(values) - 1) + other**2 / (printed.n - 1))
-    half = float(stats.t.ppf(1 - LEVEL / 2, df)) * error
-    return Test(difference, half, float(2 * stats.t.sf(abs(difference) / error, df)), df)
+        return {"difference": difference, "half": 0.0, "p": 1.0 if difference == 0 else 0.0, "df": math.inf}
+    df = (own + other) ** 2 / (own**2 / (len(values) - 1) + other**2 / (printed["n"] - 1))
+    half, p = float(stats.t.ppf(1 - LEVEL / 2, df)) * error, float(2 * stats.t.sf(abs(difference) / error, df))
+    return {"difference": difference, "half": half, "p": p, "df": df}
 
 
-def paired(a: Sequence[float], b: Sequence[float], ratio: float = 0.0) -> Test:
-    """Test a − b, by the t-test on differences of trainings that share seed and data; `ratio` as of `Paired`."""
-    found = Paired(np.subtract(a, b), ratio)  # type: ignore[arg-type]
-    return Test(found.mean, found.interval, found.p_value, len(a) - 1)
+def t_test(differences: Sequence[float], ratio: float = 0.0) -> dict[str, Any]:
+    """Test the mean of differences between trainings that share seed and data; `ratio` as of `Paired`."""
+    found = Paired(differences, ratio)
+    return {"difference": found.mean, "half": found.interval, "p": found.p_value, "df": len(differences) - 1}
 
 
-def beside(a: Mapping[Any, float], b: Mapping[Any, float], ratio: float = 0.0) -> Test | None:
-    """Test a − b over the seeds that they share; None for fewer than two. `ratio` as of `Paired`."""
-    shared = [seed for seed in a if seed in b]
-    return paired([a[s] for s in shared], [b[s] for s in shared], ratio) if len(shared) > 1 else None
+def paired(a: Mapping[Any, float], b: Mapping[Any, float], ratio: float = 0.0) -> dict[str, Any] | None:
+    """Test a − b over the seeds that they share; None for fewer than two."""
+    differences = [a[seed] - b[seed] for seed in a if seed in b]
+    return t_test(differences, ratio) if len(differences) > 1 else None
 
 
-def trend(columns: Sequence[Mapping[int, float]], x: Sequence[float]) -> Test | None:
+def trend(columns: Sequence[Mapping[int, float]], x: Sequence[float]) -> dict[str, Any] | None:
     """Test the slope over x, by the t-test on the slopes that each seed shows by itself: a linear contrast.
 
     None for fewer than two columns, or two seeds that all columns share.
@@ -552,77 +387,53 @@ def trend(columns: Sequence[Mapping[int, float]], x: Sequence[float]) -> Test | 
     if len(shared) < 2 or len(columns) < 2:
         return None
     weights = np.asarray(x, dtype=np.float64) - np.mean(x)
-    slopes = np.array([[column[s] for column in columns] for s in shared]) @ weights / (weights @ weights)
-    return paired(slopes, np.zeros_like(slopes))
+    return t_test(np.array([[column[s] for column in columns] for s in shared]) @ weights / (weights @ weights))
 
 
-def mark(test: Test, lower_is_better: bool = True, level: float = LEVEL) -> Mark:
+def mark(test: Figures, lower_is_better: bool = True) -> Literal["better", "equal", "worse"]:
     """Put the difference into a word."""
-    if not test.p < level:
+    if not test["p"] < LEVEL:
         return "equal"
-    return "better" if (test.difference < 0) == lower_is_better else "worse"
+    return "better" if (test["difference"] < 0) == lower_is_better else "worse"
 
 
-def kind(config: Config) -> str:
-    """Name the model in the paper's words."""
-    if config.curvature == 0 and not config.learn_curvature:
-        return "N-VAE" if config.decoder == PLAIN else "P-VAE"
-    return "Riemannian" if config.posterior == "riemannian" else "wrapped"
-
-
-def kinds(bases: Sequence[Config], curvatures: Sequence[float], count: int, first: int) -> dict[str, list[Config]]:
-    """List the N-VAE, the P-VAE of c = 0 and both normals by name: each base with all curvatures and `count` seeds."""
-
-    def grid(values: Sequence[float], **settings: Any) -> list[Config]:
-        curved = (replace(base, curvature=c, **settings) for base in bases for c in values)
-        return [config for one in curved for config in seeds(one, count, first)]
-
-    return {
-        "flat": grid((0.0,), posterior="wrapped", decoder=PLAIN),
-        "limit": grid((0.0,), posterior="wrapped"),
-        "wrapped": grid(curvatures, posterior="wrapped"),
-        "riemannian": grid(curvatures, posterior="riemannian"),
-    }
-
-
-# What can distinguish cells, from the configuration of a training.
-_COLUMNS: dict[str, Callable[[Config], Any]] = {
-    "model": kind,
-    "c": attrgetter("curvature"),
-    "prior_scale": lambda config: config.prior_scales[0],
-    "dim": attrgetter("dim"),
-    "decoder": attrgetter("decoder"),
-}
-
-
-def gather(results: Results, columns: Sequence[str]) -> dict[Key, dict[int, Record]]:
-    """Collect trainings by cell and seed."""
-    found: dict[Key, dict[int, Record]] = {}
+def gather(results: Results, columns: Sequence[str]) -> dict[Key, dict[int, Figures]]:
+    """Collect trainings by seed and by cell: by what the columns "model", "c", "prior_scale", "dim", "decoder" say."""
+    found: dict[Key, dict[int, Figures]] = {}
     for result in results.values():
         for record in result.get("trainings", ()):
-            config = configuration(result["settings"]["config"], record["config"])
-            found.setdefault(tuple(_COLUMNS[name](config) for name in columns), {})[config.seed] = record
+            config = Config.from_json({**result["settings"]["config"], **record["config"]})
+            flat = "N-VAE" if config.decoder == PLAIN else "P-VAE"
+            curved = "Riemannian" if config.posterior == "riemannian" else "wrapped"
+            labels = {
+                "model": curved if config.curvature else flat,
+                "c": config.curvature,
+                "prior_scale": config.prior_scales[0],
+                "dim": config.dim,
+                "decoder": config.decoder,
+            }
+            found.setdefault(tuple(labels[name] for name in columns), {})[config.seed] = record
     return found
 
 
-def figures(records: Mapping[int, Record], name: str = "nll") -> dict[int, float]:
+def figures(records: Mapping[int, Figures], name: str = "nll") -> dict[int, float]:
     """Take a figure by seed, without trainings that failed."""
     return {seed: r[name] for seed, r in records.items() if "failure" not in r and r[name] is not None}
 
 
 def cell(
-    records: Mapping[int, Record],
-    printed: Estimate | None = None,
-    flat: Mapping[int, Record] | None = None,
+    records: Mapping[int, Figures],
+    printed: Figures | None = None,
+    flat: Mapping[int, Figures] | None = None,
     name: str = "nll",
     lower_is_better: bool = True,
-    limit: Mapping[int, Record] | None = None,
+    limit: Mapping[int, Figures] | None = None,
 ) -> dict[str, Any]:
     """Compute the figures of a cell and its comparisons.
 
     Arguments:
         records: trainings of the cell by seed.
-        printed: the paper's figure.
+        printed: the paper's estimate.
         flat: trainings of the ordinary VAE by seed, on the same data.
         name: of the figure.
         lower_is_better: the direction of the figure.
@@ -636,23 +447,20 @@ def cell(
     }
     if not values:
         return result
-    result["ours"] = asdict(estimate(own))
-    if printed is not None:
-        result["paper"] = asdict(printed)
     tests = {
         "against_paper": None if printed is None or len(own) < 2 else against_printed(own, printed),
-        "against_flat": beside(values, figures(flat or {}, name)),
-        "against_limit": beside(values, figures(limit or {}, name)),
+        "against_flat": paired(values, figures(flat or {}, name)),
+        "against_limit": paired(values, figures(limit or {}, name)),
     }
-    marked = {key: {**asdict(test), "mark": mark(test, lower_is_better)} for key, test in tests.items() if test}
-    return result | marked
+    marked = {key: {**test, "mark": mark(test, lower_is_better)} for key, test in tests.items() if test}
+    return {**result, "ours": estimate(own), **({"paper": printed} if printed is not None else {}), **marked}
 
 
 def compare(
-    found: Mapping[Key, Mapping[int, Record]],
+    found: Mapping[Key, Mapping[int, Figures]],
     columns: Sequence[str],
-    printed: Mapping[Key, Estimate],
-    more: Mapping[Key, Mapping[str, Any]],
+    printed: Mapping[Key, Figures],
+    more: Mapping[Key, Figures],
     name: str = "nll",
     lower_is_better: bool = True,
 ) -> list[dict[str, Any]]:
@@ -663,7 +471,7 @@ def compare(
     Arguments:
         found: trainings by cell, as of `gather`.
         columns: names of what distinguishes the cells.
-        printed: the paper's figures.
+        printed: the paper's estimates.
         more: further figures of each cell.
         name, lower_is_better: as of `cell`.
     """
@@ -682,9 +490,7 @@ def requirement(what: str, found: str, holds: bool) -> dict[str, Any]:
     return {"what": what, "found": found, "holds": holds}
 
 
-def lower_requirement(
-    what: str, found: str, test: Mapping[str, Any], cells: int = 1, equals: str = ""
-) -> dict[str, Any]:
+def lower_requirement(what: str, found: str, test: Figures, cells: int = 1, equals: str = "") -> dict[str, Any]:
     """Require a difference below 0, at 1 %; by Bonferroni's correction if the cell was chosen among `cells`."""
     p = min(1.0, test["p"] * cells)
     return requirement(what, f"{found}, p {p_text(p, equals)}", bool(test["difference"] < 0 and p < 0.01))
@@ -708,7 +514,7 @@ def number(value: float, digits: int = 2, sign: bool = False) -> str:
     return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 
-def interval_text(value: Mapping[str, Any] | None, digits: int = 2) -> str:
+def interval_text(value: Figures | None, digits: int = 2) -> str:
     """Format "57.02 ± 0.14" from mean and half-width, with a dash for what is not known."""
     if value is None or value.get("mean") is None:
         return "–"
@@ -728,27 +534,24 @@ def p_text(p: float | None, equals: str = "") -> str:
     return "< 0.0001" if p < 1e-4 else f"{equals}{p:.2g}"
 
 
-def cell_text(found: Cell, digits: int = 2) -> tuple[str, str]:
+def cell_text(found: Figures, digits: int = 2) -> tuple[str, str]:
     """Format paper and ours, the latter with its sign against the paper and its failures."""
-    text = interval_text(found.get("ours"), digits)
-    if "against_paper" in found:
-        text += f" {SIGNS[found['against_paper']['mark']]}"
-    if found.get("failed"):
-        text += f" ({found['failed']} failed)"
-    return interval_text(found.get("paper"), 1), text
+    sign = f" {SIGNS[found['against_paper']['mark']]}" if "against_paper" in found else ""
+    failed = f" ({found['failed']} failed)" if found.get("failed") else ""
+    return interval_text(found.get("paper"), 1), interval_text(found.get("ours"), digits) + sign + failed
 
 
-def difference_text(test: Mapping[str, Any] | None, digits: int = 2) -> str:
+def difference_text(test: Figures | None, digits: int = 2) -> str:
     """Format "−1.05 ± 0.11"."""
     return "–" if test is None else f"{number(test['difference'], digits, sign=True)} ± {test['half']:.{digits}f}"
 
 
-def comparison_texts(test: Mapping[str, Any] | None, digits: int = 2) -> list[str]:
+def comparison_texts(test: Figures | None, digits: int = 2) -> list[str]:
     """Format a difference and its p-value, for two columns."""
     return [difference_text(test, digits), p_text(test["p"] if test else None)]
 
 
-def requirements_table(requirements: Sequence[Mapping[str, Any]]) -> Table:
+def requirements_table(requirements: Sequence[Figures]) -> Table:
     """Show what had to be shown, and whether it was."""
     return Table(
         ["to be shown", "found", "holds"],

@@ -34,13 +34,14 @@ from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..nn import Gyroplane
 from ..plotting import figure_bytes, fit_window, gyroplane_heat, latent_map, mosaic, sample_grid
-from ..plotting.disc import INK, density, disc, geodesics, gyroplane, project, regular_tree
+from ..plotting.maps import density, disc, geodesics, gyroplane, project, regular_tree
+from ..plotting.style import INK
 from ..runs.pages import node_places
 from ..training import Config, Fitted
 from ..training.storage import write_bytes
-from . import tables
-from .experiment import PICTURES, PLAIN, Experiment, Page, Plan, Shard, Workspace, split_settings, train
-from .methods import GPLVM, principal_components, scaled
+from .experiment import PICTURES, PLAIN, Experiment, Page, Plan, Shard, Workspace
+from .methods import gplvm, principal_components, scaled, split_settings, train
+from .paper_tables import GPLVM_ITERATIONS, TREE, digits, sizes, tree_data
 
 __all__ = [
     "FIGURES",
@@ -56,18 +57,17 @@ __all__ = [
 
 # --- samplers of the appendix ---------------------------------------------------------------------------------------
 
-# Draws take the inverse of the acceptance rate in rounds; below this one they seem never to end.
-_LOWEST_RATE = 1e-5
-
 
 class RadiusSampler(ABC):
-    """Draws of the radius for every scale of a vector, float64.
+    """Draws of the radius for every scale of a vector, float64. Subclasses set `log_mass`, the logarithm of ∫ M·g.
 
     Arguments:
         dim: dimension d of the space.
         scale: dispersions σ, shape (B,).
         c: minus the curvature, > 0.
     """
+
+    log_mass: Tensor
 
     def __init__(self, dim: int, scale: Tensor, c: float) -> None:
         if c <= 0:
@@ -95,13 +95,14 @@ class RadiusSampler(ABC):
         """Propose radii of shape (count, B), with the logarithms of their acceptance probabilities."""
 
     @property
-    @abstractmethod
     def acceptance(self) -> Tensor:
         """The acceptance rate for every scale."""
+        return (self.log_z - self.log_mass).exp()
 
     def sample(self, count: int) -> Tensor:
         """Draw radii of shape (count, B)."""
-        if (rate := float(self.acceptance.min())) < _LOWEST_RATE:
+        # Draws take the inverse of the rate in rounds, which for the lowest seem never to end.
+        if (rate := float(self.acceptance.min())) < 1e-5:
             raise ValueError(
                 f"{type(self).__name__} accepts a fraction {rate:.2g} of its proposals at c = {self.c:g} in {self.dim} "
                 "dimensions, which would take too long; draw with curvae.HyperbolicRadius, which rejects nothing"
@@ -140,38 +141,33 @@ class PiecewiseExponential(RadiusSampler):
         self.slope, self.start, self.at_start = slope, start, height + slope * (start - x)
         # ∫ exp(slope·(r − start)) over the piece is expm1(reach)/slope, for slopes of either sign.
         self.rise = torch.expm1((slope * (end - start)).clamp(max=700.0))
-        self.log_mass = self.at_start + (self.rise / slope).log()
+        self.log_pieces = self.at_start + (self.rise / slope).log()
+        self.log_mass = self.log_pieces.logsumexp(0)
 
     def propose(self, count: int) -> tuple[Tensor, Tensor]:
-        piece = torch.distributions.Categorical(logits=self.log_mass.T).sample((count,))
+        piece = torch.distributions.Categorical(logits=self.log_pieces.T).sample((count,))
         u = torch.rand(count, len(self.scale), dtype=torch.float64)
         slope = self.slope.gather(0, piece)
         step = torch.log1p(u * self.rise.gather(0, piece)) / slope
         r = self.start.gather(0, piece) + step
         return r, self.log_density(r) - (self.at_start.gather(0, piece) + slope * step)
 
-    @property
-    def acceptance(self) -> Tensor:
-        return (self.log_z - self.log_mass.logsumexp(0)).exp()
-
 
 class TruncatedNormal(RadiusSampler):
     """The leading term of the expanded density: a normal of mean (d−1)√c·σ² and standard deviation σ, cut at 0."""
 
+    def __init__(self, dim: int, scale: Tensor, c: float) -> None:
+        super().__init__(dim, scale, c)
+        self.shift = (dim - 1) * math.sqrt(c) * self.scale
+        bound = self.shift**2 / 2 - (dim - 1) * math.log(2 * math.sqrt(c))
+        self.log_mass = bound + 0.5 * math.log(2 * math.pi) + self.scale.log() + torch.special.log_ndtr(self.shift)
+
     def propose(self, count: int) -> tuple[Tensor, Tensor]:
-        shift = (self.dim - 1) * math.sqrt(self.c) * self.scale
-        low = torch.special.ndtr(-shift)
+        low = torch.special.ndtr(-self.shift)
         u = torch.rand(count, len(self.scale), dtype=torch.float64)
         t = torch.special.ndtri((low + u * (1 - low)).clamp(1e-300, 1 - 2**-53))
-        r = (self.scale * (shift + t)).clamp_min(1e-300)
+        r = (self.scale * (self.shift + t)).clamp_min(1e-300)
         return r, (self.dim - 1) * torch.log1p(-torch.exp(-2 * math.sqrt(self.c) * r))
-
-    @property
-    def acceptance(self) -> Tensor:
-        n, root = self.dim - 1, math.sqrt(self.c)
-        shift = n * root * self.scale
-        log_g = 0.5 * math.log(2 * math.pi) + self.scale.log() + torch.special.log_ndtr(shift)
-        return (self.log_z - log_g + n * math.log(2 * root) - shift**2 / 2).exp()
 
 
 class GammaProposal(RadiusSampler):
@@ -186,15 +182,12 @@ class GammaProposal(RadiusSampler):
         super().__init__(dim, scale, c)
         n, root = dim - 1, math.sqrt(c)
         self.log_bound = -(n - 1) * math.log(2 * root) + (n * root * self.scale + 1) ** 2 / 2
+        self.log_mass = 2 * self.scale.log() + self.log_bound
 
     def propose(self, count: int) -> tuple[Tensor, Tensor]:
         u = torch.rand(2, count, len(self.scale), dtype=torch.float64)
         r = (-u.log().sum(0) * self.scale).clamp_min(1e-300)
         return r, self.log_density(r) - (r.log() - r / self.scale) - self.log_bound
-
-    @property
-    def acceptance(self) -> Tensor:
-        return (self.log_z - 2 * self.scale.log() - self.log_bound).exp()
 
 
 SAMPLERS: dict[str, type[RadiusSampler]] = {
@@ -267,7 +260,7 @@ def geodesics_and_exponential_maps() -> Figure:
 
 
 def _density_grid(distributions: Mapping[str, HyperbolicNormal]) -> Figure:
-    """Two rows of densities on the disc with their titles, the mean of each marked by a cross."""
+    """Draw two rows of densities on the disc with their titles, the mean of each marked by a cross."""
     figure, [above, below] = panels(2, len(distributions) // 2)
     for ax, (title, distribution) in zip([*above, *below], distributions.items(), strict=True):
         disc(ax, distribution.manifold)  # type: ignore[arg-type]
@@ -356,9 +349,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 HYPERPLANES = 60  # drawn of a decoder
 _SIZE = 3.1  # inches a panel
 
-# Of the maps in appendix D; the comparison with other methods and the heat map have c = 1.
-CURVATURES = (1.2, 0.3, 0.1)
-TREE = replace(tables.TREE, prior_scale=1.7, posterior="riemannian")
 
 CAPTIONS = {
     "tree": "A regular tree in the Poincaré disc; all edges have the same length.",
@@ -375,8 +365,6 @@ CAPTIONS = {
     "maps-digits": "MNIST, in the ball and in the plane: posterior means, test images at their places, and samples of "
     "the model.",
 }
-# Pictures of continuous colour, which a palette would cut into bands.
-SHADED = ("densities", "anisotropic", "maps-distance")
 
 
 @dataclass(frozen=True)
@@ -480,18 +468,15 @@ def distance_maps(maps: Sequence[Map], tree: Tree) -> Figure:
 
 
 def _shards(plan: Plan) -> list[Shard]:
-    """Geometry, branching diffusion, digits."""
-    curved = [replace(TREE, curvature=c, seed=plan.seed) for c in (*CURVATURES, 1.0)]
-    tree = [*curved, replace(TREE, curvature=0.0, decoder=PLAIN, seed=plan.seed)]
-    if plan.quick:
-        tree = [replace(config, epochs=60) for config in tree]
-    iterations = 20 if plan.quick else tables.GPLVM_ITERATIONS
-    base, _, rows, test = tables.sizes(plan)
-    digits = [
-        replace(base, dim=2, curvature=1.4, posterior="riemannian", seed=plan.seed),
-        replace(base, dim=2, curvature=0.0, posterior="wrapped", decoder=PLAIN, seed=plan.seed),
-    ]
-    maps = ["maps-models", "maps-curvatures", "maps-gyroplanes", "maps-distance"]
+    """Draw in three shards: geometry, branching diffusion, digits."""
+    base, _, rows, test = sizes(plan)
+    flat: dict[str, Any] = {"curvature": 0.0, "decoder": PLAIN}
+    trees = replace(TREE, prior_scale=1.7, seed=plan.seed, epochs=60 if plan.quick else TREE.epochs)
+    # Maps as in appendix D; the comparison with other methods and the heat map have c = 1.
+    tree = [*(replace(trees, curvature=c) for c in (1.2, 0.3, 0.1, 1.0)), replace(trees, **flat)]
+    images = replace(base, dim=2, curvature=1.4, seed=plan.seed)
+    digits = [images, replace(images, posterior="wrapped", **flat)]
+    iterations = 20 if plan.quick else GPLVM_ITERATIONS
     return [
         Shard(
             "geometry",
@@ -500,7 +485,11 @@ def _shards(plan: Plan) -> list[Shard]:
         ),
         Shard(
             "tree",
-            {"files": maps, **split_settings(tree), "gplvm_iterations": iterations},
+            {
+                "files": ["maps-models", "maps-curvatures", "maps-gyroplanes", "maps-distance"],
+                **split_settings(tree),
+                "gplvm_iterations": iterations,
+            },
             partial(_draw_trees, tree, iterations),
         ),
         Shard(
@@ -510,10 +499,10 @@ def _shards(plan: Plan) -> list[Shard]:
 
 
 def _save(workspace: Workspace, drawn: Mapping[str, Figure]) -> dict[str, Any]:
-    """Write figures; unless they are shaded, with a palette of 256 colours, which takes a third of the size."""
+    """Write figures with a palette of 256 colours, which takes a third of the size; it would cut shades into bands."""
     for name, figure in drawn.items():
         png = figure_bytes(figure)
-        if name not in SHADED:
+        if name not in ("densities", "anisotropic", "maps-distance"):
             stream = io.BytesIO()
             with Image.open(io.BytesIO(png)) as image:
                 image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE).save(stream, "PNG", optimize=True)
@@ -523,11 +512,11 @@ def _save(workspace: Workspace, drawn: Mapping[str, Figure]) -> dict[str, Any]:
 
 
 def _draw_trees(configs: Sequence[Config], iterations: int, workspace: Workspace) -> dict[str, Any]:
-    dataset, tree = tables.tree_data(configs[0].seed), branching_diffusion(seed=configs[0].seed)
+    dataset, tree = tree_data(configs[0].seed), branching_diffusion(seed=configs[0].seed)
     fitted = train(configs, [dataset] * len(configs), workspace, "tree-maps")
     *decreasing, unit, flat = (map_rows(one, dataset.x, draws=8) for one in fitted)
     y, plane = scaled(tree), PoincareBall(2, 0.0)
-    others = {"PCA": principal_components(y), "GPLVM": GPLVM.fit(y, iterations=iterations).x}
+    others = {"PCA": principal_components(y), "GPLVM": gplvm(y, iterations=iterations)[0]}
     drawn = {
         "maps-models": tree_maps(
             [unit, flat, *(Map(name, plane, torch.from_numpy(x)) for name, x in others.items())], tree
@@ -541,12 +530,12 @@ def _draw_trees(configs: Sequence[Config], iterations: int, workspace: Workspace
 
 def _draw_digits(configs: Sequence[Config], rows: int | None, test: int | None, workspace: Workspace) -> dict[str, Any]:
     """Draw for every model a row: posterior means, images at their places, and new images from the model."""
-    dataset = tables.digit_data(rows, test)
+    dataset, _, labels = digits(rows, test)
     fitted = train(configs, [dataset] * len(configs), workspace, "digit-maps")
     figure, axes = panels(len(fitted), 3, 1.15 * _SIZE)
     for row, one in zip(axes, fitted, strict=True):
         drawn, model = map_rows(one, dataset.test), one.double().model
-        latent_map(row[0], drawn.ball, drawn.points, tables.digits("test", test)[1], title=drawn.name)
+        latent_map(row[0], drawn.ball, drawn.points, labels, title=drawn.name)
         mosaic(row[1], drawn.ball, drawn.points, dataset.test.reshape(-1, 28, 28), size=0.04)
         samples = model.sample(100, torch.Generator(model.device).manual_seed(0), mean=True).cpu()
         sample_grid(row[2], samples.reshape(-1, 28, 28))
@@ -556,7 +545,6 @@ def _draw_digits(configs: Sequence[Config], rows: int | None, test: int | None, 
 
 
 def _page(result: Mapping[str, Any]) -> Page:
-    """All pictures with their captions."""
     gallery = {f"{name}.png": CAPTIONS[name] for name in result["files"]}
     return Page(f"{len(gallery)} figures.", "neutral", [], gallery=gallery)
 

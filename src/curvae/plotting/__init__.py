@@ -1,19 +1,19 @@
 """Pictures."""
 
-from .disc import (
-    Projection,
+from ..maps.charts import Projection, project_from, project_to_disc
+from .maps import (
     density,
     disc,
     fit_window,
     geodesics,
+    graph_map,
     grid,
     gyroplane,
+    gyroplane_heat,
+    latent_map,
     project,
-    project_from,
-    project_to_disc,
     regular_tree,
 )
-from .maps import graph_map, gyroplane_heat, latent_map
 from .panels import (
     beside_surrogates,
     confusion,

@@ -20,8 +20,9 @@ from torch import Tensor
 from ..distributions import HyperbolicRadius
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
-from .disc import INK, Page, Points, as_number, disc, fit_window, half_width, inside, on_page, rim, tensor
-from .style import GREY, PALETTE, colouring, inches, plain, quiet
+from ..maps.charts import Points, as_number, tensor
+from .maps import Page, disc, fit_window, half_width, inside, on_page, rim
+from .style import GREY, INK, PALETTE, colouring, inches, plain, quiet
 
 __all__ = [
     "beside_surrogates",
@@ -41,10 +42,8 @@ __all__ = [
 
 # Pictures made of small images: at their embedding, decoded over the disc, or as a plain grid.
 
-_THUMBNAIL = 48  # pixels a side; a mosaic shows no more of an image
 
-
-def thumbnails(images: Points, side: int = _THUMBNAIL) -> Tensor:
+def thumbnails(images: Points, side: int = 48) -> Tensor:
     """Images (N, H, W) as float64, reduced so that no side is longer than `side`."""
     pixels = tensor(images)
     if pixels.dim() != 3 or not pixels.numel():
@@ -203,9 +202,6 @@ def sample_grid(ax: Axes, images: Points, columns: int | None = None, **style: A
     return show_tiles(ax, pixels, row, column, (int(row[-1]) + 1, columns), gap=1, outer_gap=False, **style)
 
 
-_FEATURES = 100  # of a row that is not an image, so many are shown
-
-
 def confusion(ax: Axes, matrix: Points, names: Sequence[object]) -> AxesImage:
     """Draw a confusion matrix, rows the truth and columns the prediction, coloured by the share of each row.
 
@@ -275,14 +271,10 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
         ax.yaxis.label.set_color(colour)
         ax.tick_params(axis="y", labelcolor=colour)
     right.spines[:].set_visible(False)
-    learned = []
-    for name in (key for key in history[0] if key == "c" or key.startswith("c_")):
-        c = records[name].to_numpy(np.float64)
-        c = c[np.isfinite(c)]
-        if (c != c[:1]).any():
-            learned.append(f"learned {name}: {c[0]:.3g} → {c[-1]:.3g}")
-    if learned:
-        first.set_title(", ".join(learned), fontsize=8, color=INK)
+    each = {name: c[np.isfinite(c)] for name, c in records.filter(regex="^c(_|$)").astype(np.float64).items()}
+    learned = {name: c.iloc[[0, -1]] for name, c in each.items() if c.nunique() > 1}
+    texts = [f"learned {name}: {start:.3g} → {end:.3g}" for name, (start, end) in learned.items()]
+    first.set_title(", ".join(texts), fontsize=8, color=INK)
     return first, second
 
 
@@ -360,16 +352,17 @@ def reconstructions(
             reconstruction as dots.
         titles: R of them, for example "worst", "median", "best".
     """
-    rows, made, panels = tensor(originals).numpy(), tensor(reconstructed).numpy(), list(axes)
+    rows, made = (tensor(x).flatten(1).numpy() for x in (originals, reconstructed))
+    panels = list(axes)
     if not len(panels) == len(rows) == len(titles) or rows.shape != made.shape:
         raise CurvaeError(
             f"rows, reconstructions, axes and titles must be as many, got shapes {rows.shape} and {made.shape}, "
             f"{len(panels)} axes and {len(titles)} titles"
         )
     for ax, row, other, title in zip(panels, rows, made, titles, strict=True):
+        ax.set_title(title, fontsize=8, color=INK)
         if len(shape) == 2:
             sample_grid(ax, np.stack([row, other]).reshape(2, *shape), columns=2)
-            ax.set_title(title, fontsize=8, color=INK)
             ax.text(
                 0.5,
                 -0.03,
@@ -381,12 +374,9 @@ def reconstructions(
                 va="top",
             )
         else:
-            row, other = row.ravel()[:_FEATURES], other.ravel()[:_FEATURES]
-            index = np.arange(len(row))
-            ax.stairs(row, np.arange(len(row) + 1) - 0.5, fill=True, color=GREY, label="original")
-            ax.plot(index, other, ".", color=PALETTE[0], markersize=3, label="reconstruction")
-            quiet(ax, "feature", title=title)
-            ax.title.set_fontsize(8)
+            ax.stairs(row[:100], np.arange(len(row[:100]) + 1) - 0.5, fill=True, color=GREY, label="original")
+            ax.plot(other[:100], ".", color=PALETTE[0], markersize=3, label="reconstruction")
+            quiet(ax, "feature")
     if len(shape) != 2 and panels:
         panels[0].legend(frameon=False, fontsize=6, labelcolor=INK)
     return panels

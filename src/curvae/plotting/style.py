@@ -24,14 +24,15 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..errors import CurvaeError
-from .disc import INK, RIM
 
 __all__ = [
     "DARK_GREY",
     "DARK_PALETTE",
     "DARK_SEQUENTIAL",
     "GREY",
+    "INK",
     "PALETTE",
+    "RIM",
     "SEQUENTIAL",
     "Colouring",
     "Levels",
@@ -54,6 +55,8 @@ PALETTE = (
     *("#680835", "#235d5b", "#d57cb5", "#b3318d", "#e84e5f", "#283757", "#4242bf", "#8fe8b4", "#795fe2", "#305301"),
 )
 GREY = "#c4cad1"
+INK = "#1f2933"
+RIM = "#9aa5b1"
 # The same hues for a dark ground, lifted and spread so that no two come nearer than in the palette above.
 DARK_PALETTE = (
     *("#5e73ca", "#fe961e", "#0aa299", "#e36d48", "#b2e4fc", "#b2a6ff", "#dfde3b", "#9085fe", "#976106", "#5dcd87"),
@@ -64,9 +67,6 @@ DARK_GREY = "#5f6b78"
 SEQUENTIAL = LinearSegmentedColormap.from_list("curvae", mpl.colormaps["viridis"](np.linspace(0.0, 0.93, 256)))
 # On dark ground its first violets are too faint instead.
 DARK_SEQUENTIAL = LinearSegmentedColormap.from_list("curvae", mpl.colormaps["viridis"](np.linspace(0.25, 1.0, 256)))
-
-
-_LINE = 0.15  # inches that a line of a legend is high
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Levels:
 
 
 def levels(labels: ArrayLike | Tensor, count: int) -> Levels | NDArray[np.float64]:
-    """Labels of `count` points as categories, or as numbers of a scale, NaN where there is none.
+    """Read labels of `count` points as categories, or as numbers of a scale, NaN where there is none.
 
     Labels are categories when they are text, booleans, or whole numbers with at most 20 different values. With more
     than 20 categories the most frequent have colours.
@@ -123,18 +123,16 @@ def levels(labels: ArrayLike | Tensor, count: int) -> Levels | NDArray[np.float6
     texts = [f"{level:g}" if isinstance(level, float) else str(level) for level in unique]
     frequency = np.bincount(codes[codes >= 0], minlength=len(texts))
     # Numbers inside text are sorted by value: "class 9" before "class 10".
-    words = [re.findall(r"([^0-9]*)([0-9]*)", text) for text in texts]
     rank = [
-        ([(word, int(digits or 0)) for word, digits in found], text) for found, text in zip(words, texts, strict=True)
+        ([(word, int(digits or 0)) for word, digits in re.findall(r"([^0-9]*)([0-9]*)", text)], text) for text in texts
     ]
     shown = sorted(range(len(texts)), key=lambda k: (-frequency[k], rank[k]))
-    if len(texts) > len(PALETTE):
-        shown = shown[: len(PALETTE) - 1]
+    shown = shown if len(texts) <= len(PALETTE) else shown[: len(PALETTE) - 1]
     return Levels(codes, texts, sorted(shown, key=rank.__getitem__))
 
 
 def colouring(labels: ArrayLike | Tensor | None, count: int) -> Colouring:
-    """Colours for `count` points from their labels.
+    """Choose colours for `count` points from their labels.
 
     Categories (see `levels`) have colours of the palette, the rarest of many share the grey of "other"; numbers get a
     sequential scale. Points without a label (None, NaN) are grey.
@@ -156,23 +154,23 @@ def colouring(labels: ArrayLike | Tensor | None, count: int) -> Colouring:
 
 
 def sequential(low: float, high: float) -> ScalarMappable:
-    """A sequential scale of colours between two numbers."""
+    """Return a sequential scale of colours between two numbers."""
     return ScalarMappable(Normalize(low, high), SEQUENTIAL)
 
 
 def shaded(numbers: NDArray[np.float64], scale: ScalarMappable) -> NDArray[np.float64]:
-    """Colours of numbers, (N, 4): those of the scale, grey for what is not finite."""
+    """Return colours of numbers, (N, 4): those of the scale, grey for what is not finite."""
     return np.where(np.isfinite(numbers)[:, None], scale.to_rgba(numbers), to_rgba_array(GREY))
 
 
 def plain(text: str, length: int = 18) -> str:
-    """Somebody else's text made fit for a picture: not too long, and never read as mathematics."""
+    """Make somebody else's text fit for a picture: not too long, and never read as mathematics."""
     text = text if len(text) <= length else text[: length - 1] + "…"
     return text.replace("$", r"\$")
 
 
 def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = "") -> None:
-    """A legend to the right of the axes; in two columns when it is longer than they are high."""
+    """Draw a legend to the right of the axes; in two columns when it is longer than they are high."""
     drawn = ax.legend(
         handles,
         names,
@@ -181,7 +179,7 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = 
         alignment="left",
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
-        ncols=1 if _LINE * len(names) <= inches(ax) else 2,
+        ncols=1 if 0.15 * len(names) <= inches(ax) else 2,
         frameon=False,
         fontsize=7,
         labelcolor=INK,
@@ -193,7 +191,7 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = 
 
 
 def colour_bar(ax: Axes, scale: ScalarMappable, label: str = "") -> Colorbar:
-    """A slim colour bar to the right of the axes."""
+    """Draw a slim colour bar to the right of the axes."""
     bar = ax.figure.colorbar(scale, ax=ax, shrink=0.7, aspect=28, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7, color=RIM, labelcolor=INK, length=2)
@@ -202,7 +200,7 @@ def colour_bar(ax: Axes, scale: ScalarMappable, label: str = "") -> Colorbar:
 
 
 def quiet(ax: Axes, xlabel: str = "", ylabel: str = "", title: str | None = None) -> Axes:
-    """Axes of a chart with little ink: two thin spines, small text."""
+    """Draw axes of a chart with little ink: two thin spines, small text."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(RIM)
     ax.tick_params(labelsize=7, color=RIM, labelcolor=INK, length=2)
@@ -214,7 +212,7 @@ def quiet(ax: Axes, xlabel: str = "", ylabel: str = "", title: str | None = None
 
 
 def inches(ax: Axes) -> float:
-    """The smaller side of the axes, from which sizes of text and dots follow."""
+    """Return the smaller side of the axes, from which sizes of text and dots follow."""
     return float(min(ax.get_window_extent().size)) / ax.figure.dpi
 
 
@@ -223,7 +221,7 @@ def figure_bytes(
     format: Literal["png", "svg", "pdf"] = "png",  # noqa: A002 - matplotlib's word
     dpi: int = 144,
 ) -> bytes:
-    """The figure as the bytes of a small file, the same for the same figure, and closed.
+    """Return the figure as the bytes of a small file, the same for the same figure, and closed.
 
     Example:
         >>> figure_bytes(Figure(figsize=(1, 1)))[1:4]

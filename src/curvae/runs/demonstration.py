@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data import branching_diffusion, flat
-from ..maps.orientation import orient, principal_scores, sampled_rows
+from ..maps.embedding import orient, principal_scores, sampled_rows
 from ..report import Section
 from ..training import Config
 from ..training.comparison import Comparison, compare

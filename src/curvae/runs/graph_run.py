@@ -23,9 +23,8 @@ from ..data.statistics import Missing
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis, Metric, diagnose_graph, graph_faithfulness
-from ..maps.embedding import Embedding
+from ..maps.embedding import Embedding, principal_scores, sampled_rows, seen_radius
 from ..maps.faithfulness import label_accuracy
-from ..maps.orientation import principal_scores, sampled_rows, seen_radius
 from ..report import Picture, Section
 from ..training.comparison import curved_values
 from ..training.config import GraphConfig, require_count

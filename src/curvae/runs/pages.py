@@ -35,9 +35,8 @@ from ..hierarchy import (
     faithfulness,
 )
 from ..maps.charts import Projection
-from ..maps.embedding import Embedding
+from ..maps.embedding import AlignedMaps, Embedding
 from ..maps.faithfulness import FEWEST, label_accuracy
-from ..maps.orientation import AlignedMaps
 from ..maps.statistics import mean_interval
 from ..models import LIKELIHOODS, FermiDirac
 from ..models.graph_vae import exact
@@ -56,9 +55,8 @@ from ..plotting import (
     reconstructions,
     sample_grid,
 )
-from ..plotting.disc import RIM
 from ..plotting.maps import EDGES_DRAWN, edges_drawn
-from ..plotting.style import colouring
+from ..plotting.style import RIM, colouring
 from ..report import Picture, Section, Table
 from ..training.comparison import Comparison, Criterion, Paired
 from ..training.config import Config, GraphConfig

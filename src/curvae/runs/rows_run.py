@@ -24,7 +24,7 @@ from ..data.tables import average_context, code_values
 from ..errors import CurvaeError, FixableError
 from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis, Faithfulness, Metric, Rows, diagnose_distances, diagnose_rows
-from ..maps.orientation import align_maps, principal_scores, sampled_rows
+from ..maps.embedding import align_maps, principal_scores, sampled_rows
 from ..models.likelihoods import choose_likelihood
 from ..report import Picture, Section
 from ..settings import choose_neighbours

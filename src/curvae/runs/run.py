@@ -21,7 +21,7 @@ from ..data.spool import Counter
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import Match, NamedTree, match_rows, read_tree
-from ..maps.orientation import frames_from_json, orient
+from ..maps.embedding import frames_from_json, orient
 from ..report import Picture, Section
 from ..settings import FactorSettings, GraphSettings, RowSettings, Settings, described, parse_space
 from ..training import Comparison, Embedding

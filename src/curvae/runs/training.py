@@ -15,7 +15,7 @@ import torch
 
 from ..data.files import decimal
 from ..errors import CurvaeError
-from ..maps.orientation import frames_to_json
+from ..maps.embedding import frames_to_json
 from ..settings import described
 from ..training.comparison import Comparison, Outcome
 from ..training.config import Config, Settings

@@ -1,13 +1,12 @@
-"""Configurations of models of rows and of graphs: all settings by part, flat in code and nested in files."""
+"""Configurations of models of rows and of graphs: all settings, flat in code and nested by part in files."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 from ..errors import CurvaeError
 from .factors import FactorSettings, parse_space
@@ -24,7 +23,6 @@ from .setting import (
     NetworkKind,
     ObjectiveKind,
     PairKind,
-    Part,
     PopularityKind,
     Rule,
     again,
@@ -38,50 +36,39 @@ __all__ = [
     "ADDED",
     "COMPONENTS",
     "DEFAULT_STEPS",
-    "DrawSettings",
-    "EdgeSettings",
-    "GraphDrawSettings",
-    "GraphLayerSettings",
     "GraphSettings",
-    "GraphSpaceSettings",
-    "GraphStepSettings",
-    "LayerSettings",
-    "LikelihoodSettings",
-    "NeighbourSettings",
-    "NetworkSettings",
-    "ObjectiveSettings",
     "RowSettings",
     "Settings",
-    "SpaceSettings",
-    "StepSettings",
-    "TrainingSettings",
     "choose_neighbours",
     "epochs_per_pass",
-    "flattened",
     "resolve_defaults",
 ]
 
 
-# The parts of a configuration: names, defaults, help and checks of all settings.
-
 DEFAULT_STEPS = 1500
 """of a training of a small table"""
 
+ADDED: Mapping[str, Any] = {}
+"""settings introduced after the first release, with the value that reproduces runs that were written before them"""
+
+_PARTS = ("space", "networks", "edges", "likelihood", "objective", "map", "training")  # of files, in their order
 _SHARE = Rule(lambda value: number(value) and 0 <= value < 1, "be a share of the rows, from 0 to below 1; got")
 _SHARE_OF_1 = Rule(lambda value: number(value) and 0 <= value < 1, "be a number from 0 to below 1; got")
 
 
 @dataclass(frozen=True)
-class SpaceSettings(Part):
-    """The latent space, and the distributions on it."""
+class Settings:
+    """What the settings of all kinds of models have in common; each field is made by `setting`."""
 
     space: str | None = setting(
+        "space",
         None,
         "Factors of the latent space, such as h2, h2:1.2, h2:learn or h2,e3.",
         shown="one factor h of the given dimension and curvature",
     )
-    dim: int = setting(2, "Dimension of the latent space.", flags=("-d",))
+    dim: int = setting("space", 2, "Dimension of the latent space.", flags=("-d",))
     curvature: float = setting(
+        "space",
         1.0,
         "c ≥ 0: the space has curvature −c; 0 is the ordinary VAE; learn trains c.",
         flags=("-c",),
@@ -89,13 +76,44 @@ class SpaceSettings(Part):
         words={"learn": "learn"},
         compared=False,
     )
-    learn_curvature: bool = setting(False, "Train c, from the value given.", compared=False)
-    posterior: DistributionKind = setting("riemannian", "Distribution of posterior and prior.")
-    diagonal: bool = setting(False, "One posterior standard deviation per axis (wrapped only).")
+    learn_curvature: bool = setting("space", False, "Train c, from the value given.", compared=False)
+    posterior: DistributionKind = setting("space", "riemannian", "Distribution of posterior and prior.")
+    diagonal: bool = setting("space", False, "One posterior standard deviation per axis (wrapped only).")
     prior_scale: float | Literal["auto"] = setting(
-        "auto", "Standard deviation σ0 of the prior.", rule=POSITIVE, words={"auto": "auto"}, shown="auto: by c and d"
+        "space",
+        "auto",
+        "Standard deviation σ0 of the prior.",
+        rule=POSITIVE,
+        words={"auto": "auto"},
+        shown="auto: by c and d",
     )
-    learn_prior_scale: bool = setting(False, "Train σ0, from the value given.", compared=False)
+    learn_prior_scale: bool = setting("space", False, "Train σ0, from the value given.", compared=False)
+    hidden: tuple[int, ...] | None = setting(
+        "networks",
+        None,
+        "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200.",
+        shown="200; 200,200 from 1,000 training rows on; with neighbours 200,200,200,200 from 400 rows on",
+    )
+    samples: int = setting("objective", 1, "Draws of each row per step.")
+    beta: float | Literal["auto"] = setting(
+        "objective", 1.0, "Weight of the divergence in the ELBO.", rule=NOT_NEGATIVE
+    )
+    epochs: int | None = setting("training", None, "Passes over the data.", shown="set by the number of steps")
+    learning_rate: float = setting("training", 2.8e-3, "Learning rate of Adam.", flags=("--lr",), rule=POSITIVE)
+    adam_beta2: float = setting("training", 0.99, "Decay β2 of Adam's mean of squared gradients.", rule=_SHARE_OF_1)
+    cooldown: float = setting(
+        "training",
+        0.5,
+        "Share of the steps, at the end, over which the learning rate falls to 0.",
+        rule=Rule(lambda value: number(value) and 0 <= value <= 1, "be a share of the steps, from 0 to 1; got"),
+    )
+    tf32: bool = setting("training", True, "On CUDA, train with TF32 matrix products, several times faster.")
+    seed: int = setting(
+        "training",
+        0,
+        "Random seed.",
+        rule=Rule(lambda value: whole(value) and 0 <= value < 2**32, "be a whole number from 0 to 2³²−1, got"),
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.curvature, str) and self.curvature == "learn":
@@ -103,7 +121,13 @@ class SpaceSettings(Part):
             object.__setattr__(self, "learn_curvature", True)
         if self.space is not None:
             self._take(parse_space(self.space))
-        super().__post_init__()
+        for name, known in described(type(self)).items():
+            given = getattr(self, name)
+            value = tuple(given) if isinstance(given, list) else known.parse_word(given)
+            if value is not given:
+                object.__setattr__(self, name, value)
+            known.require(value)
+        self.check()
 
     def _take(self, factors: tuple[FactorSettings, ...]) -> None:
         """Settle what `space` says: of one factor in the short form if it has one, else as text and total dimension."""
@@ -123,6 +147,15 @@ class SpaceSettings(Part):
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
+    def check(self) -> None:
+        """Raise for values that do not go together."""
+        if self.learn_curvature and self.curvature == 0:
+            raise CurvaeError("a learned curvature must start above 0: set `curvature` to 1, say")
+        if self.diagonal and self.posterior != "wrapped":
+            raise CurvaeError(
+                'a diagonal posterior needs `posterior="wrapped"`: the Riemannian normal has one standard deviation'
+            )
+
     @property
     def factors(self) -> tuple[FactorSettings, ...]:
         """The factors of the latent space."""
@@ -137,308 +170,33 @@ class SpaceSettings(Part):
         return tuple(factor.prior_scale if scale == "auto" else scale for factor in self.factors)
 
     def with_curvature(self, c: float) -> Self:
-        """The same with another curvature, of every factor that has one."""
+        """Return the same with another curvature, of every factor that has one."""
         if self.space is None:
             return replace(self, curvature=c)
         changed = (replace(factor, curvature=c) if factor.curved else factor for factor in self.factors)
         return self.with_space(",".join(factor.text for factor in changed))
 
     def with_space(self, text: str) -> Self:
-        """The same in another latent space.
+        """Return the same in another latent space.
 
         Example:
-            >>> SpaceSettings(space="h2,e3").with_space("h4:0.5").curvature
+            >>> RowSettings(space="h2,e3").with_space("h4:0.5").curvature
             0.5
         """
         known = described(type(self))
         short = {name: known[name].default for name in ("dim", "curvature", "learn_curvature")}
         return replace(self, space=text, **short)
 
-    def check(self) -> None:
-        super().check()
-        if self.learn_curvature and self.curvature == 0:
-            raise CurvaeError("a learned curvature must start above 0: set `curvature` to 1, say")
-        if self.diagonal and self.posterior != "wrapped":
-            raise CurvaeError(
-                'a diagonal posterior needs `posterior="wrapped"`: the Riemannian normal has one standard deviation'
-            )
-
-
-@dataclass(frozen=True)
-class LayerSettings(Part):
-    """The layers of any network."""
-
-    hidden: tuple[int, ...] | None = setting(
-        None,
-        "Widths of the hidden layers of the encoder, and of the decoder in reverse, such as 200 or 400,200.",
-        shown="200; 200,200 from 1,000 training rows on; with neighbours 200,200,200,200 from 400 rows on",
-    )
-
     @property
     def layers(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
         return self.hidden or (200,)
 
-
-@dataclass(frozen=True)
-class NetworkSettings(LayerSettings):
-    """The networks of a model of rows."""
-
-    network: NetworkKind = setting("mlp", "Encoder and decoder: mlp, or conv for images.")
-    decoder: DecoderKind = setting("gyroplane", "First layer of the decoder.")
-    encode_covariates: bool = setting(False, "Give the covariates to the encoder too, not only to the decoder.")
-    dropout: float | Literal["auto"] = setting(
-        "auto",
-        "Dropout rate of the encoder's dense layers.",
-        words={"auto": "auto"},
-        rule=_SHARE_OF_1,
-        shown="auto: with neighbours 0.03 from 400 training rows on and 0.05 from 2,000 on, else 0",
-    )
-
-
-@dataclass(frozen=True)
-class LikelihoodSettings(Part):
-    """How rows were measured."""
-
-    likelihood: str = setting(
-        "auto",
-        "Distribution of a row given its point.",
-        choices=("auto", *LIKELIHOODS),
-        shown="auto: chosen by the types of the columns",
-    )
-    standardise: bool = setting(True, "Centre and scale columns, for likelihoods of real numbers.")
-
-
-@dataclass(frozen=True)
-class DrawSettings(Part):
-    """What is maximised, for any model."""
-
-    samples: int = setting(1, "Draws of each row per step.")
-    beta: float | Literal["auto"] = setting(1.0, "Weight of the divergence in the ELBO.", rule=NOT_NEGATIVE)
-
-
-@dataclass(frozen=True)
-class ObjectiveSettings(DrawSettings):
-    """What is maximised, for a model of rows."""
-
-    beta: float = again(DrawSettings, "beta", 1.0)
-    objective: ObjectiveKind = setting(
-        "elbo", "Objective to maximise; iwae differs from elbo only with several samples."
-    )
-
-
-@dataclass(frozen=True)
-class NeighbourSettings(Part):
-    """Whether the map is held to the neighbourhoods of the data, and where it starts."""
-
-    neighbours: NeighbourKind = setting(
-        "auto",
-        "Preserve near neighbours on the map (near), large distances (far), or both.",
-        shown="auto: both for an MLP in two or three dimensions, else off",
-    )
-    neighbours_weight: float | None = setting(
-        None,
-        "Weight of the neighbours in the objective, in nats per row.",
-        rule=POSITIVE,
-        shown="0.3 per column, for up to 50 columns",
-    )
-    n_neighbours: int = setting(15, "Number of nearest neighbours of a row in the data.")
-    jitter: float | Literal["auto"] = setting(
-        "auto",
-        "Show the encoder rows of large tables moved towards a neighbour or away from it, by up to this share of the "
-        "way, so that it places new rows better.",
-        words={"auto": "auto"},
-        rule=_SHARE_OF_1,
-        shown="auto: 0.5 with near neighbours from 2,000 training rows on, else 0",
-    )
-    init: InitKind = setting(
-        "auto",
-        "Start at random, or with the first principal components of the rows as their places (pca): maps of different "
-        "seeds are then more alike.",
-        shown="auto: pca with neighbours and an MLP, else random",
-    )
-
-    def __post_init__(self) -> None:
-        if isinstance(self.neighbours, bool):
-            object.__setattr__(self, "neighbours", "both" if self.neighbours else "off")
-        super().__post_init__()
-
-
-@dataclass(frozen=True)
-class StepSettings(Part):
-    """The training of any model."""
-
-    epochs: int | None = setting(None, "Passes over the data.", shown="set by the number of steps")
-    learning_rate: float = setting(2e-3, "Learning rate of Adam.", flags=("--lr",), rule=POSITIVE)
-    adam_beta2: float = setting(0.99, "Decay β2 of Adam's mean of squared gradients.", rule=_SHARE_OF_1)
-    cooldown: float = setting(
-        0.5,
-        "Share of the steps, at the end, over which the learning rate falls to 0.",
-        rule=Rule(lambda value: number(value) and 0 <= value <= 1, "be a share of the steps, from 0 to 1; got"),
-    )
-    tf32: bool = setting(True, "On CUDA, train with TF32 matrix products, several times faster.")
-    seed: int = setting(
-        0,
-        "Random seed.",
-        rule=Rule(lambda value: whole(value) and 0 <= value < 2**32, "be a whole number from 0 to 2³²−1, got"),
-    )
-
-
-@dataclass(frozen=True)
-class TrainingSettings(StepSettings):
-    """The training of a model of rows."""
-
-    learning_rate: float = again(StepSettings, "learning_rate", 2.8e-3)
-    steps: int | Literal["auto"] | None = setting(
-        "auto",
-        "Number of training steps, where the epochs are not given.",
-        words={"auto": "auto"},
-        shown="auto: 1,500, or 5 passes of up to 10,000",
-    )
-    epoch_steps: int | None = setting(
-        None, "Largest number of steps in an epoch.", shown="a whole pass, or 100 where epochs are not given"
-    )
-    batch_size: int = setting(128, "Rows per step.")
-    weight_decay: float | Literal["auto"] = setting(
-        "auto",
-        "Weight decay of the encoder: a step shrinks its weights by so many times the learning rate.",
-        words={"auto": "auto"},
-        rule=NOT_NEGATIVE,
-        shown="auto: 1, or 0.3 where dropout is on by default; less in tables of more than 40 batches",
-    )
-    noise_rate: float = setting(
-        1.5,
-        "Learning rate of the noise of columns, the standard deviations of a normal likelihood, over that of all else.",
-        rule=POSITIVE,
-    )
-    validation: float = setting(0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False)
-    patience: int | Literal["auto"] | None = setting(
-        "auto",
-        "After so many epochs without progress on validation rows, go back to the best weights, let the learning rate "
-        "fall and stop; or never, and keep the last weights.",
-        words={"auto": "auto", "never": None},
-        shown="auto: 400 steps, at least 5 passes",
-    )
-
-    def check(self) -> None:
-        super().check()
-        if whole(self.patience) and self.validation == 0:
-            raise CurvaeError("early stopping needs validation rows: set `validation` to 0.1, say, or drop `patience`")
-
-
-# --- graphs ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GraphSpaceSettings(SpaceSettings):
-    """The latent space of a graph."""
-
-    posterior: DistributionKind = again(SpaceSettings, "posterior", "wrapped")
-    # The probability of an edge fixes the scale of the space.
-    prior_scale: float | Literal["auto"] = again(SpaceSettings, "prior_scale", 1.0)
-
-
-@dataclass(frozen=True)
-class GraphLayerSettings(LayerSettings):
-    """The graph convolutions."""
-
-    hidden: tuple[int, ...] = again(
-        LayerSettings, "hidden", (32,), help="Widths of the graph convolutions, such as 32 or 64,32."
-    )
-    encoder: EncoderKind = setting(
-        "convolutions",
-        "Encoder of the nodes: graph convolutions, or a free vector per node, which fits the edges most closely.",
-    )
-
-
-@dataclass(frozen=True)
-class EdgeSettings(Part):
-    """How edges come about."""
-
-    edges: EdgeKind = setting("fermi_dirac", "How the probability of an edge falls with distance.")
-    popularity: PopularityKind = setting(
-        "auto",
-        "Learn a popularity per node, so that nodes with many edges need not lie near all their neighbours.",
-        shown="auto: learned with fermi_dirac edges",
-    )
-    directed: bool = setting(
-        False, "Keep directions: an edge leads from the first node to the second, as in package,dependency."
-    )
-    pairs: PairKind = setting(
-        "balanced", "Pairs of nodes to fit: all, or the edges and an equal number of random non-edges (balanced)."
-    )
-    hide: float = setting(
-        0.5,
-        "Share of the edges that each step hides from the encoder.",
-        rule=Rule(_SHARE.holds, "be a share of the edges, from 0 to below 1; got"),
-    )
-    weight: float = setting(1.0, "Weight of the likelihood of a pair of nodes.", rule=POSITIVE)
-
-    @property
-    def popular(self) -> bool:
-        """Whether nodes have a popularity."""
-        return self.popularity == "learned" or (self.popularity == "auto" and self.edges == "fermi_dirac")
-
-    def check(self) -> None:
-        super().check()
-        if self.popular and self.edges != "fermi_dirac":
-            raise CurvaeError(
-                f'`popularity="learned"` needs `edges="fermi_dirac"`, not {self.edges}; change one of them'
-            )
-        if self.directed and not self.popular:
-            raise CurvaeError(
-                '`directed=True` needs `popularity="learned"`, which distinguishes the two directions of an edge'
-            )
-
-
-@dataclass(frozen=True)
-class GraphDrawSettings(DrawSettings):
-    """What is maximised, for a model of a graph."""
-
-    beta: float | Literal["auto"] = again(
-        DrawSettings,
-        "beta",
-        "auto",
-        help="Weight of the divergence: per node relative to a pair with balanced pairs, otherwise as in the ELBO.",
-        words={"auto": "auto"},
-        shown="auto: 0.1 divided by the dimension, at least 0.01; 0.01 for all pairs or free vectors",
-    )
-
-
-@dataclass(frozen=True)
-class GraphStepSettings(StepSettings):
-    """The training of a model of a graph."""
-
-    epochs: int = again(StepSettings, "epochs", 400, help="Steps over the whole graph.")
-    learning_rate: float = again(StepSettings, "learning_rate", 1e-2)
-    adam_beta2: float = again(StepSettings, "adam_beta2", 0.999)
-    cooldown: float = again(StepSettings, "cooldown", 0.0)
-    patience: int | None = setting(
-        200,
-        "Stop after so many steps without progress on validation edges, where edges are hidden, and keep the best "
-        "weights; or never, and keep the last.",
-        words={"never": None},
-    )
-
-
-Rows = TypeVar("Rows", bound="RowSettings")
-
-
-ADDED: Mapping[str, Any] = {}
-"""settings introduced after the first release, with the value that reproduces runs that were written before them"""
-
-
-@dataclass(frozen=True)
-class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
-    """What the settings of all kinds of models have in common."""
-
-    parts: ClassVar[Mapping[str, type[Part]]]
-
     @property
     def architecture(self) -> Self:
         """What the models of one stack have in common: these settings without the numbers that may differ."""
         scale: float | Literal["auto"] = "auto" if self.prior_scale == "auto" else 1.0  # which has units of its own
-        common = dataclasses.replace(self, seed=0, prior_scale=scale, learning_rate=1.0, beta=1.0)
+        common = replace(self, seed=0, prior_scale=scale, learning_rate=1.0, beta=1.0)
         return common.with_curvature(1.0) if any(factor.curved for factor in self.factors) else common
 
     @property
@@ -457,7 +215,7 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
         return 1.0
 
     def given(self) -> dict[str, Any]:
-        """Settings that differ from their defaults; of a product, `space` says it all of the latent space."""
+        """Return the settings that differ from their defaults; of a product, `space` says it all of the space."""
         default, implied = vars(type(self)()), () if self.space is None else ("dim", "curvature", "learn_curvature")
         found = {n: value for n, value in vars(self).items() if value != default[n] and n not in implied}
         if found.get("learn_curvature") and "curvature" not in found:
@@ -466,19 +224,33 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
         return found
 
     def flat(self) -> dict[str, Any]:
-        """As one dictionary of JSON values, by name."""
+        """Return one dictionary of JSON values, by name."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
+    @classmethod
+    def parts(cls) -> dict[str, list[str]]:
+        """Return the names of the settings by the part of a file that holds them."""
+        known = described(cls).values()
+        names = {part: [one.name for one in known if one.part == part] for part in _PARTS}
+        return {part: held for part, held in names.items() if held}
+
     def to_json(self) -> dict[str, dict[str, Any]]:
-        """As JSON values, by part and name."""
+        """Return JSON values, by part and name."""
         values = self.flat()
-        return {part: {name: values[name] for name in described(kind)} for part, kind in self.parts.items()}
+        return {part: {name: values[name] for name in names} for part, names in self.parts().items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """From `to_json`, or `flat`; names that are missing take their default, unknown ones are refused."""
-        given = flattened(values, cls.parts)
-        known = described(cls)
+        """Read what `to_json` or `flat` gave; names that are missing take their default, unknown ones are refused."""
+        if not isinstance(values, Mapping):
+            raise CurvaeError(f"settings must be given by name, got {values!r}")
+        known, parts = described(cls), cls.parts()
+        given: dict[str, Any] = {}
+        for key, value in values.items():
+            if key in parts and isinstance(value, Mapping):
+                given |= {name if name in parts[key] else f"{key}.{name}": own for name, own in value.items()}
+            else:
+                given[key] = value
         if unknown := sorted(set(given) - set(known)):
             near = [match for name in unknown for match in get_close_matches(name.rpartition(".")[2], known, 1)]
             hint = f"; did you mean {', '.join(near)}?" if near else ""
@@ -486,36 +258,114 @@ class Settings(StepSettings, DrawSettings, LayerSettings, SpaceSettings):
         return cls(**given)
 
 
-def flattened(values: Mapping[str, Any], parts: Mapping[str, type[Part]]) -> dict[str, Any]:
-    """Settings by name, of a dictionary by part or by name; what is in the wrong part is called `part.name`."""
-    if not isinstance(values, Mapping):
-        raise CurvaeError(f"settings must be given by name, got {values!r}")
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if key in parts and isinstance(value, Mapping):
-            found |= {name if name in described(parts[key]) else f"{key}.{name}": v for name, v in value.items()}
-        else:
-            found[key] = value
-    return found
-
-
 @dataclass(frozen=True)
-class RowSettings(
-    TrainingSettings, NeighbourSettings, ObjectiveSettings, LikelihoodSettings, NetworkSettings, Settings
-):
+class RowSettings(Settings):
     """Everything that determines a trained model of rows, besides the data."""
 
-    parts: ClassVar[Mapping[str, type[Part]]] = {
-        "space": SpaceSettings,
-        "networks": NetworkSettings,
-        "likelihood": LikelihoodSettings,
-        "objective": ObjectiveSettings,
-        "map": NeighbourSettings,
-        "training": TrainingSettings,
-    }
+    network: NetworkKind = setting("networks", "mlp", "Encoder and decoder: mlp, or conv for images.")
+    decoder: DecoderKind = setting("networks", "gyroplane", "First layer of the decoder.")
+    encode_covariates: bool = setting(
+        "networks", False, "Give the covariates to the encoder too, not only to the decoder."
+    )
+    dropout: float | Literal["auto"] = setting(
+        "networks",
+        "auto",
+        "Dropout rate of the encoder's dense layers.",
+        words={"auto": "auto"},
+        rule=_SHARE_OF_1,
+        shown="auto: with neighbours 0.03 from 400 training rows on and 0.05 from 2,000 on, else 0",
+    )
+    likelihood: str = setting(
+        "likelihood",
+        "auto",
+        "Distribution of a row given its point.",
+        choices=("auto", *LIKELIHOODS),
+        shown="auto: chosen by the types of the columns",
+    )
+    standardise: bool = setting("likelihood", True, "Centre and scale columns, for likelihoods of real numbers.")
+    beta: float = again(Settings, "beta", 1.0)
+    objective: ObjectiveKind = setting(
+        "objective", "elbo", "Objective to maximise; iwae differs from elbo only with several samples."
+    )
+    neighbours: NeighbourKind = setting(
+        "map",
+        "auto",
+        "Preserve near neighbours on the map (near), large distances (far), or both.",
+        shown="auto: both for an MLP in two or three dimensions, else off",
+    )
+    neighbours_weight: float | None = setting(
+        "map",
+        None,
+        "Weight of the neighbours in the objective, in nats per row.",
+        rule=POSITIVE,
+        shown="0.3 per column, for up to 50 columns",
+    )
+    n_neighbours: int = setting("map", 15, "Number of nearest neighbours of a row in the data.")
+    jitter: float | Literal["auto"] = setting(
+        "map",
+        "auto",
+        "Show the encoder rows of large tables moved towards a neighbour or away from it, by up to this share of the "
+        "way, so that it places new rows better.",
+        words={"auto": "auto"},
+        rule=_SHARE_OF_1,
+        shown="auto: 0.5 with near neighbours from 2,000 training rows on, else 0",
+    )
+    init: InitKind = setting(
+        "map",
+        "auto",
+        "Start at random, or with the first principal components of the rows as their places (pca): maps of different "
+        "seeds are then more alike.",
+        shown="auto: pca with neighbours and an MLP, else random",
+    )
+    steps: int | Literal["auto"] | None = setting(
+        "training",
+        "auto",
+        "Number of training steps, where the epochs are not given.",
+        words={"auto": "auto"},
+        shown="auto: 1,500, or 5 passes of up to 10,000",
+    )
+    epoch_steps: int | None = setting(
+        "training",
+        None,
+        "Largest number of steps in an epoch.",
+        shown="a whole pass, or 100 where epochs are not given",
+    )
+    batch_size: int = setting("training", 128, "Rows per step.")
+    weight_decay: float | Literal["auto"] = setting(
+        "training",
+        "auto",
+        "Weight decay of the encoder: a step shrinks its weights by so many times the learning rate.",
+        words={"auto": "auto"},
+        rule=NOT_NEGATIVE,
+        shown="auto: 1, or 0.3 where dropout is on by default; less in tables of more than 40 batches",
+    )
+    noise_rate: float = setting(
+        "training",
+        1.5,
+        "Learning rate of the noise of columns, the standard deviations of a normal likelihood, over that of all else.",
+        rule=POSITIVE,
+    )
+    validation: float = setting(
+        "training", 0.1, "Share of the rows held out to watch the training.", rule=_SHARE, compared=False
+    )
+    patience: int | Literal["auto"] | None = setting(
+        "training",
+        "auto",
+        "After so many epochs without progress on validation rows, go back to the best weights, let the learning rate "
+        "fall and stop; or never, and keep the last weights.",
+        words={"auto": "auto", "never": None},
+        shown="auto: 400 steps, at least 5 passes",
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.neighbours, bool):
+            object.__setattr__(self, "neighbours", "both" if self.neighbours else "off")
+        super().__post_init__()
 
     def check(self) -> None:
         super().check()
+        if whole(self.patience) and self.validation == 0:
+            raise CurvaeError("early stopping needs validation rows: set `validation` to 0.1, say, or drop `patience`")
         if self.learn_prior_scale and any(factor.learned for factor in self.factors):
             raise CurvaeError(
                 '`curvature="learn"` and `learn_prior_scale` cannot be combined: only c·σ0² is identifiable; drop one'
@@ -525,7 +375,7 @@ class RowSettings(
 
     @property
     def architecture(self) -> Self:
-        return dataclasses.replace(super().architecture, neighbours_weight=None)
+        return replace(super().architecture, neighbours_weight=None)
 
     @property
     def uses_neighbours(self) -> bool:
@@ -554,18 +404,77 @@ class RowSettings(
 
 
 @dataclass(frozen=True)
-class GraphSettings(
-    GraphStepSettings, GraphDrawSettings, EdgeSettings, GraphLayerSettings, GraphSpaceSettings, Settings
-):
+class GraphSettings(Settings):
     """Everything that determines a trained model of a graph, besides the graph."""
 
-    parts: ClassVar[Mapping[str, type[Part]]] = {
-        "space": GraphSpaceSettings,
-        "networks": GraphLayerSettings,
-        "edges": EdgeSettings,
-        "objective": GraphDrawSettings,
-        "training": GraphStepSettings,
-    }
+    posterior: DistributionKind = again(Settings, "posterior", "wrapped")
+    # The probability of an edge fixes the scale of the space.
+    prior_scale: float | Literal["auto"] = again(Settings, "prior_scale", 1.0)
+    hidden: tuple[int, ...] = again(
+        Settings, "hidden", (32,), help="Widths of the graph convolutions, such as 32 or 64,32."
+    )
+    encoder: EncoderKind = setting(
+        "networks",
+        "convolutions",
+        "Encoder of the nodes: graph convolutions, or a free vector per node, which fits the edges most closely.",
+    )
+    edges: EdgeKind = setting("edges", "fermi_dirac", "How the probability of an edge falls with distance.")
+    popularity: PopularityKind = setting(
+        "edges",
+        "auto",
+        "Learn a popularity per node, so that nodes with many edges need not lie near all their neighbours.",
+        shown="auto: learned with fermi_dirac edges",
+    )
+    directed: bool = setting(
+        "edges", False, "Keep directions: an edge leads from the first node to the second, as in package,dependency."
+    )
+    pairs: PairKind = setting(
+        "edges",
+        "balanced",
+        "Pairs of nodes to fit: all, or the edges and an equal number of random non-edges (balanced).",
+    )
+    hide: float = setting(
+        "edges",
+        0.5,
+        "Share of the edges that each step hides from the encoder.",
+        rule=Rule(_SHARE.holds, "be a share of the edges, from 0 to below 1; got"),
+    )
+    weight: float = setting("edges", 1.0, "Weight of the likelihood of a pair of nodes.", rule=POSITIVE)
+    beta: float | Literal["auto"] = again(
+        Settings,
+        "beta",
+        "auto",
+        help="Weight of the divergence: per node relative to a pair with balanced pairs, otherwise as in the ELBO.",
+        words={"auto": "auto"},
+        shown="auto: 0.1 divided by the dimension, at least 0.01; 0.01 for all pairs or free vectors",
+    )
+    epochs: int = again(Settings, "epochs", 400, help="Steps over the whole graph.")
+    learning_rate: float = again(Settings, "learning_rate", 1e-2)
+    adam_beta2: float = again(Settings, "adam_beta2", 0.999)
+    cooldown: float = again(Settings, "cooldown", 0.0)
+    patience: int | None = setting(
+        "training",
+        200,
+        "Stop after so many steps without progress on validation edges, where edges are hidden, and keep the best "
+        "weights; or never, and keep the last.",
+        words={"never": None},
+    )
+
+    @property
+    def popular(self) -> bool:
+        """Whether nodes have a popularity."""
+        return self.popularity == "learned" or (self.popularity == "auto" and self.edges == "fermi_dirac")
+
+    def check(self) -> None:
+        super().check()
+        if self.popular and self.edges != "fermi_dirac":
+            raise CurvaeError(
+                f'`popularity="learned"` needs `edges="fermi_dirac"`, not {self.edges}; change one of them'
+            )
+        if self.directed and not self.popular:
+            raise CurvaeError(
+                '`directed=True` needs `popularity="learned"`, which distinguishes the two directions of an edge'
+            )
 
     @property
     def divergence_weight(self) -> float:
@@ -581,6 +490,8 @@ class GraphSettings(
 
 
 # --- defaults of rows -------------------------------------------------------------------------------------------------
+
+Rows = TypeVar("Rows", bound=RowSettings)
 
 _FEWEST_ROWS, _MOST_ROWS = 3, 100_000  # training rows whose neighbourhoods are kept by default
 COMPONENTS = 50
@@ -665,7 +576,7 @@ def resolve_defaults(config: Rows, rows: tuple[int, int], columns: Columns, hind
         (300, 80, 'both', (200, 200, 200, 200), 0.3)
     """
     train, _ = rows
-    config = dataclasses.replace(config, neighbours=choose_neighbours(config, columns, train, hindrance)[0])
+    config = replace(config, neighbours=choose_neighbours(config, columns, train, hindrance)[0])
     # An encoder that keeps neighbourhoods has more to learn from many rows; in small tables jitter costs some.
     deep, large = config.keeps_neighbours and train >= 400, train >= 2000
     # With more than 40 steps a pass the decay is less, such that weights shrink as much in a pass.
@@ -680,7 +591,7 @@ def resolve_defaults(config: Rows, rows: tuple[int, int], columns: Columns, hind
         "neighbours_weight": 0.3 * min(columns.features, COMPONENTS) if config.uses_neighbours else None,
     }
     values = {name: value for name, value in values.items() if getattr(config, name) in ("auto", None)}
-    found = dataclasses.replace(config, **values, **_schedule(config, *rows))
+    found = replace(config, **values, **_schedule(config, *rows))
     if found.encoder_decay * found.learning_rate >= 1:
         raise CurvaeError(
             f"with `weight_decay={found.encoder_decay:g}` and `learning_rate={found.learning_rate:g}` the weights of "

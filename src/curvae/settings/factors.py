@@ -97,28 +97,36 @@ class FactorSettings:
 
 
 def parse_space(text: str) -> tuple[FactorSettings, ...]:
-    """The factors that a text names.
+    """Return the factors that a text names.
 
     Example:
         >>> [factor.text for factor in parse_space("h2:0.5, e3")]
         ['h2:0.5', 'e3']
     """
     if not isinstance(text, str):
-        raise CurvaeError(f"`space` must be a text; {_grammar()}; got {text!r}")
+        raise CurvaeError(f"`space` must be a text; {_grammar()}; got {text!r}", parameter="space", value=text)
     return tuple(_factor(part.strip(), text) for part in text.split(","))
 
 
 def _factor(text: str, space: str) -> FactorSettings:
     found = _FACTOR.fullmatch(text)
     if found is None or int(found[2]) < 1:
-        raise CurvaeError(f"`space` must be a product of factors: {_grammar()}; got {space!r}")
+        raise CurvaeError(
+            f"`space` must be a product of factors: {_grammar()}; got {space!r}", parameter="space", value=space
+        )
     kind, dim, given = found[1], int(found[2]), found[3]
     if kind not in LETTERS:
-        raise CurvaeError(f"`space` {space!r} has a factor of the unknown kind {kind}; {_grammar()}")
+        raise CurvaeError(
+            f"`space` {space!r} has a factor of the unknown kind {kind}; {_grammar()}", parameter="space", value=space
+        )
     meaning, default = LETTERS[kind]
     if default is None:
         if given is not None:
-            raise CurvaeError(f"`space` {space!r}: a {meaning} factor has no curvature; write {kind}{dim}")
+            raise CurvaeError(
+                f"`space` {space!r}: a {meaning} factor has no curvature; write {kind}{dim}",
+                parameter="space",
+                value=space,
+            )
         return FactorSettings(dim, 0.0, kind=kind)
     if given == "learn":
         return FactorSettings(dim, default, True, kind)
@@ -129,6 +137,8 @@ def _factor(text: str, space: str) -> FactorSettings:
     if not (curvature >= 0 and math.isfinite(curvature)):
         raise CurvaeError(
             f"`space` {space!r}: what follows {kind}{dim}: must be c ≥ 0, the factor having curvature −c, or learn; "
-            f"got {given!r}"
+            f"got {given!r}",
+            parameter="space",
+            value=space,
         )
     return FactorSettings(dim, curvature, kind=kind)

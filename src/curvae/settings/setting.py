@@ -25,7 +25,6 @@ __all__ = [
     "NetworkKind",
     "ObjectiveKind",
     "PairKind",
-    "Part",
     "PopularityKind",
     "Rule",
     "Setting",
@@ -68,11 +67,6 @@ class Rule:
     holds: Callable[[Any], bool]
     text: str
 
-    def require(self, name: str, value: Any) -> None:
-        """Raise unless the value is right."""
-        if not self.holds(value):
-            raise CurvaeError(f"`{name}` must {self.text} {value!r}")
-
 
 def whole(value: Any) -> bool:
     """Whether it is a whole number."""
@@ -104,7 +98,9 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in choices:
         near = get_close_matches(str(value), choices, 1)
         hint = f", did you mean {near[0]!r}?" if near else ""
-        raise CurvaeError(f"`{name}` must be one of {', '.join(choices)}; got {value!r}{hint}")
+        raise CurvaeError(
+            f"`{name}` must be one of {', '.join(choices)}; got {value!r}{hint}", parameter=name, value=value
+        )
 
 
 def require_count(name: str, value: Any, limit: str | None = None) -> None:
@@ -121,10 +117,10 @@ def require_count(name: str, value: Any, limit: str | None = None) -> None:
         curvae.errors.CurvaeError: `epochs` must be at most 1,000,000, got 1,000,000,000,000: every epoch goes over all data and leaves a record
     """  # noqa: E501 - an error is one line
     if not count(value):
-        raise CurvaeError(f"`{name}` must be a whole number of at least 1, got {value!r}")
+        raise CurvaeError(f"`{name}` must be a whole number of at least 1, got {value!r}", parameter=name, value=value)
     most, reason = _LIMITS.get(limit or name, (value, ""))
     if value > most:
-        raise CurvaeError(f"`{name}` must be at most {most:,}, got {value:,}: {reason}")
+        raise CurvaeError(f"`{name}` must be at most {most:,}, got {value:,}: {reason}", parameter=name, value=value)
 
 
 @dataclass(frozen=True)
@@ -132,6 +128,7 @@ class Setting:
     """What is known about a setting besides its value.
 
     Arguments:
+        part: of a file, which holds it.
         help: one sentence, without the default.
         default: the default value.
         shown: the default in words, where the value does not speak for itself.
@@ -145,6 +142,7 @@ class Setting:
         name: of the setting.
     """
 
+    part: str
     help: str
     default: Any
     shown: str | None = None
@@ -181,85 +179,71 @@ class Setting:
         return self.words.get(value, value) if isinstance(value, str) else value
 
     def written(self, value: Any) -> Any:
-        """The word that stands for a value, and any other value as it is."""
+        """Return the word that stands for a value, and any other value as it is."""
         return next((word for word, own in self.words.items() if own == value), value)
 
     def require(self, value: Any) -> None:
         """Raise unless the setting takes the value."""
         if (value is None and self.optional) or (isinstance(value, str) and value in self.words):
             return
+        must = ""
         if self.words and isinstance(value, str):
-            raise CurvaeError(f"`{self.name}` must be a number or {' or '.join(self.words)}; got {value!r}")
+            must = f"be a number or {' or '.join(self.words)}; got"
+        elif self.type is bool and not isinstance(value, bool):
+            must = "be true or false, got"
+        elif get_origin(self.type) is tuple and not (isinstance(value, tuple) and value and all(map(count, value))):
+            usual = self.default_text if self.default else "200"
+            must = f"hold one or more positive widths, such as {usual}; got"
+        elif self.rule is not None and not self.rule.holds(value):
+            must = self.rule.text
+        if must:
+            raise CurvaeError(f"`{self.name}` must {must} {value!r}", parameter=self.name, value=value)
         if self.choices:
             require_choice(self.name, value, self.choices)
-        if self.type is bool and not isinstance(value, bool):
-            raise CurvaeError(f"`{self.name}` must be true or false, got {value!r}")
-        if get_origin(self.type) is tuple and not (isinstance(value, tuple) and value and all(map(count, value))):
-            usual = self.default_text if self.default else "200"
-            raise CurvaeError(f"`{self.name}` must hold one or more positive widths, such as {usual}; got {value!r}")
-        if self.rule is not None:
-            self.rule.require(self.name, value)
-        elif self.type is int:
+        if self.type is int and self.rule is None:
             require_count(self.name, value)
 
 
-def setting(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - the name of the thing
-    """A field of a `Part`; for the arguments see `Setting`.
+def setting(part: str, default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - the name of the thing
+    """Return a field of a dataclass of settings; for the arguments see `Setting`.
 
     A whole number is at least 1 and not absurdly large, unless a `rule` says otherwise.
     """
-    return dataclasses.field(default=default, metadata={"setting": Setting(help, default, **more)})
+    return dataclasses.field(default=default, metadata={"setting": Setting(part, help, default, **more)})
 
 
-def again(part: type[Part], name: str, default: Any, **more: Any) -> Any:
-    """A setting of another part with another default, and what else is different."""
-    (known,) = (field.metadata["setting"] for field in dataclasses.fields(part) if field.name == name)
+def again(kind: type[Any], name: str, default: Any, **more: Any) -> Any:
+    """Return a setting of another class with another default, and what else is different."""
+    (known,) = (field.metadata["setting"] for field in dataclasses.fields(kind) if field.name == name)
     changed = dataclasses.replace(known, default=default, **{"shown": None, **more})
     return dataclasses.field(default=default, metadata={"setting": changed})
 
 
-@dataclass(frozen=True)
-class Part:
-    """Settings that belong together; each field is made by `setting`."""
-
-    def __post_init__(self) -> None:
-        for name, known in described(type(self)).items():
-            given = getattr(self, name)
-            value = tuple(given) if isinstance(given, list) else known.parse_word(given)
-            if value is not given:
-                object.__setattr__(self, name, value)
-            known.require(value)
-        self.check()
-
-    def check(self) -> None:
-        """Raise for values that do not go together."""
+_described: dict[type[Any], dict[str, Setting]] = {}
 
 
-_described: dict[type[Part], dict[str, Setting]] = {}
-
-
-def described(part: type[Part]) -> dict[str, Setting]:
-    """The settings of a part by name, in order.
+def described(kind: type[Any]) -> dict[str, Setting]:
+    """Return the settings of a class of them by name, in order.
 
     Example:
-        >>> from curvae.settings import SpaceSettings
-        >>> described(SpaceSettings)["dim"].text
+        >>> from curvae.settings import RowSettings
+        >>> described(RowSettings)["dim"].text
         'Dimension of the latent space (2).'
     """
-    if part in _described:
-        return _described[part]
-    hints = get_type_hints(part)
+    if kind in _described:
+        return _described[kind]
+    hints = get_type_hints(kind)
     found: dict[str, Setting] = {}
-    for field in dataclasses.fields(part):
+    for field in dataclasses.fields(kind):
         hint, known = hints[field.name], field.metadata["setting"]
         options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         kinds = [option for option in options if option is not NoneType]
-        (kind,) = [option for option in kinds if get_origin(option) is not Literal] or kinds
-        choices = get_args(kind) if get_origin(kind) is Literal else known.choices
+        (own,) = [option for option in kinds if get_origin(option) is not Literal] or kinds
+        choices = get_args(own) if get_origin(own) is Literal else known.choices
         found[field.name] = dataclasses.replace(
-            known, name=field.name, type=kind, optional=NoneType in options, choices=choices
+            known, name=field.name, type=own, optional=NoneType in options, choices=choices
         )
-    _described[part] = found
+    _described[kind] = found
     return found
 
 

@@ -23,10 +23,9 @@ from ..data import Arrays
 from ..data.files import decimal
 from ..data.statistics import has_missing
 from ..errors import CurvaeError
-from ..maps.distances import Places, Rows, euclidean, places_of
 from ..maps.embedding import Embedding
-from ..maps.faithfulness import Agreement, Array, Index, Ranks, neighbour_ranks
-from ..maps.statistics import LEVEL, rank_correlation
+from ..maps.faithfulness import Agreement, Places, Ranks, neighbour_ranks, places_of
+from ..maps.statistics import LEVEL, Array, Index, Rows, euclidean, rank_correlation
 from ..models import Layout
 from ..settings import Settings
 from .build import Effects, require_buildable
@@ -592,8 +591,7 @@ def faithfulness_criterion(data: Rows, found: Comparison, splits: Mapping[int, S
 def _kept(truth: Ranks, distances: Array) -> float:
     found = Agreement(distances.shape[1], 1)
     found.add(truth, neighbour_ranks(distances))
-    curve = found.curve
-    return (curve.local + curve.far) / 2
+    return float(found.kept.mean())
 
 
 def recovery_criterion(

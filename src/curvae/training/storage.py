@@ -29,7 +29,7 @@ from .. import __version__
 from ..data.files import refuse_dangling, require_file, suggest_path
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, placed_factors
-from ..settings import ADDED, GraphSettings, RowSettings, Settings, described
+from ..settings import ADDED, GraphSettings, RowSettings, Settings
 from .fitted import METRICS, Fitted, FittedModel
 
 __all__ = [
@@ -304,9 +304,9 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     if kind is not None and description.get("kind") != kind:
         raise _wrong_kind(folder, description, _KINDS[kind], command)
     if isinstance(config := description.get("config"), dict):
-        for part, of in _settings_kind(description).parts.items():
+        for part, names in _settings_kind(description).parts().items():
             if isinstance(known := config.get(part, {}), dict):
-                config[part] = {**{name: ADDED[name] for name in described(of) if name in ADDED}, **known}
+                config[part] = {**{name: ADDED[name] for name in names if name in ADDED}, **known}
     return description
 
 

@@ -26,9 +26,9 @@ from torch import Tensor
 from ..data.files import count as counted
 from ..errors import CurvaeError
 from ..geometry import Lorentz, Manifold, PoincareBall
-from ..maps.charts import Chart
+from ..maps.charts import Chart, Points, as_number, tensor
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
-from ..plotting.disc import Points, as_number, fit_window, half_width, on_page, tensor
+from ..plotting.maps import fit_window, half_width, on_page
 from ..plotting.style import (
     DARK_GREY,
     DARK_PALETTE,
@@ -71,13 +71,9 @@ __all__ = [
 
 FEW = 100_000  # up to so many points space is no concern
 FARTHEST = 40.0  # radius at which points beyond it are drawn, since products of two cosh must fit in float32
-_TURN_BITS = 52  # what a double can hold
-_RADIUS_BITS = 31
-_HUGE = float(np.finfo(np.float32).max)
-_LONGEST = 200  # letters of a category or an id
 EACH = 1024  # thumbnails on a sheet; one that is not looked at is never decoded
 _COLUMNS = 32
-_LARGEST, _SMALLEST = 32, 8  # pixels a side
+_SMALLEST = 8  # pixels a side
 _PIXELS = 20_000_000  # in all; about 5 MB of page
 _GREYS = 16
 
@@ -104,7 +100,7 @@ class Blocks:
 def shortened(text: str) -> str:
     """Return somebody else's text in one line, whole unless it is very long, with escapes for what is no Unicode."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\n", " ").replace("\r", " ")
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= 200 else text[:199] + "…"
 
 
 def pack_points(blocks: Blocks, radius: NDArray[np.float64], turn: NDArray[np.float64], curved: bool) -> dict[str, Any]:
@@ -112,9 +108,9 @@ def pack_points(blocks: Blocks, radius: NDArray[np.float64], turn: NDArray[np.fl
     reach = float(radius.max()) or 1.0
     # Distances below 1 look flat: there the picture is only as large as they are.
     resolution = min(1.0, reach) * (1e-6 if len(radius) <= FEW else 1e-4)
-    radius_bits = min(_RADIUS_BITS, math.ceil(math.log2(reach / resolution)))
+    radius_bits = min(31, math.ceil(math.log2(reach / resolution)))
     around = 2 * math.pi * (math.sinh(reach) if curved else reach)
-    turn_bits = min(_TURN_BITS, math.ceil(math.log2(around / resolution)))
+    turn_bits = min(52, math.ceil(math.log2(around / resolution)))  # what a double can hold
     step = reach / (2**radius_bits - 1)
     blocks.add_numbers("radius", np.rint(radius / step), radius_bits)
     blocks.add_numbers("turn", np.rint(turn * 2**turn_bits) % 2**turn_bits, turn_bits)
@@ -158,7 +154,8 @@ def pack_column(blocks: Blocks, block: str, name: str, values: ArrayLike, count:
 
 def _pack_floats(blocks: Blocks, block: str, values: ArrayLike) -> NDArray[np.float32]:
     """Add the first bits of float32 numbers; returns these."""
-    numbers = np.clip(np.asarray(values), -_HUGE, _HUGE).astype(np.float32)
+    huge = float(np.finfo(np.float32).max)
+    numbers = np.clip(np.asarray(values), -huge, huge).astype(np.float32)
     bits = 32 if len(numbers) <= FEW else 24
     blocks.add_numbers(block, numbers.view(np.uint32) >> (32 - bits), bits)
     return numbers
@@ -181,7 +178,7 @@ def sheets(images: NDArray[np.floating]) -> tuple[dict[str, int], list[str]]:
         Height and width of one, how many stand on a sheet and in a line of it; the sheets as base64 of PNG files.
     """
     rows, height, width = images.shape
-    side = min(_LARGEST, math.isqrt(_PIXELS // max(1, rows)))
+    side = min(32, math.isqrt(_PIXELS // max(1, rows)))
     if side < _SMALLEST:
         raise CurvaeError(
             f"{rows:,} thumbnails do not fit into a page; leave out thumbnails=True, or embed fewer rows "
@@ -213,8 +210,6 @@ def _png(levels: NDArray[np.uint8]) -> str:
 
 # The program and the style of a page with maps, from the files beside this one.
 
-_PARTS = ("geometry.js", "store.js", "shaders.js", "drawing.js", "map.js", "panel.js", "start.js")
-
 
 def text(name: str) -> str:
     """Read a file of this package."""
@@ -226,18 +221,19 @@ _TEMPLATES = Environment(loader=FunctionLoader(text), autoescape=True, trim_bloc
 
 @cache
 def script() -> str:
-    """The program that brings the maps of a page to life: all parts in one scope of their own."""
-    return "\n".join(['(() => {\n"use strict";\n', *map(text, _PARTS), "})();\n"])
+    """Return the program that brings the maps of a page to life: all parts in one scope of their own."""
+    parts = ("geometry", "store", "shaders", "drawing", "map", "panel", "start")
+    return "\n".join(['(() => {\n"use strict";\n', *(text(f"{part}.js") for part in parts), "})();\n"])
 
 
 @cache
 def style(name: str = "map") -> str:
-    """The style of a map inside any page, or with "page" of the page around one map."""
+    """Return the style of a map inside any page, or with "page" of the page around one map."""
     return text(f"{name}.css")
 
 
 def policy(text: str) -> str:
-    """What a content-security policy calls an inline script or style with that text, so that it allows no other.
+    """Return what a content-security policy calls an inline script or style with that text, to allow no other.
 
     Example:
         >>> policy("alert(1)")
@@ -246,10 +242,8 @@ def policy(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
 
 
-_OF_POINTS = ("sigma", "sizes", "new", "images")  # what there is one of a point, besides names and columns
-_STILL = 2000  # points of the picture that stands where there are no scripts
 _BUDGET = 19_000_000  # letters of coordinates, label and ids together
-Format = Literal["svg", "png", "pdf"]
+_OF_POINTS = ("sigma", "sizes", "new", "images")  # what there is one of a point, besides names and columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,11 +304,8 @@ class View:
                 raise CurvaeError(f"{len(values)} {name} for {count} points; give one a point")
         if self.edges is not None and self.new is not None:
             raise CurvaeError("new rows have no edges; give new=… or edges=…, not both")
-        joined = [("edges", np.zeros((2, 0)) if self.edges is None else np.asarray(self.edges), count)]
-        if self.hierarchy is not None:
-            ends = np.asarray(self.hierarchy[1]).reshape(-1, 2).T
-            joined.append(("edges of the hierarchy", ends, len(self._nodes)))
-        for name, ends, limit in joined:
+        names = ("edges", "edges of the hierarchy")
+        for name, ends, limit in zip(names, self._ends, (count, len(self._nodes)), strict=True):
             if ends.ndim != 2 or len(ends) != 2 or (ends.size and not 0 <= ends.min() <= ends.max() < limit):
                 raise CurvaeError(
                     f"{name} must be pairs of indices below {limit}, shape (2, E), got shape {ends.shape}; count from 0"
@@ -329,17 +320,15 @@ class View:
         """
         random = np.random.default_rng()  # seeded by the operating system, so that no seed brings the order back
         order = random.permutation(len(self._space))
-        columns = {name: _array(values)[order] for name, values in self.columns.items()}
-        expected = {name: (_array(a)[order], _array(b)[order], unit) for name, (a, b, unit) in self.expected.items()}
         hidden: dict[str, Any] = {
-            "expected": expected,
             "points": _array(tensor(self.points))[order],
-            "columns": columns,
+            "columns": {name: _array(values)[order] for name, values in self.columns.items()},
+            "expected": {k: (_array(a)[order], _array(b)[order], unit) for k, (a, b, unit) in self.expected.items()},
             "ids": None,
         }
         hidden |= {name: _array(values)[order] for name in _OF_POINTS if (values := getattr(self, name)) is not None}
         if self.edges is not None:
-            ends = np.argsort(order)[np.asarray(self.edges, np.int64)]
+            ends = np.argsort(order)[self._ends[0]]
             hidden["edges"] = random.permuted(random.permutation(ends, axis=1), axis=0)
         for name, values in hidden.items():
             object.__setattr__(self, name, values)
@@ -365,6 +354,13 @@ class View:
     def _space(self) -> Tensor:
         """Space parts of the points on the hyperboloid."""
         return self._read(self.points)
+
+    @property
+    def _ends(self) -> list[NDArray[np.int64]]:
+        """Both ends of the edges, and of those of the hierarchy, (2, E) each."""
+        hierarchy = () if self.hierarchy is None else self.hierarchy[1]
+        edges = np.zeros((2, 0)) if self.edges is None else self.edges
+        return [np.asarray(edges, np.int64), np.asarray(hierarchy, np.int64).reshape(-1, 2).T]
 
     @cached_property
     def _nodes(self) -> Tensor:
@@ -441,13 +437,13 @@ class View:
         return "names"
 
     def _pack_edges(self, blocks: Blocks, inside: list[str]) -> int:
+        edges, hierarchy = self._ends
         count = len(self._space)
-        ends = np.zeros((2, 0), np.int64) if self.edges is None else np.asarray(self.edges, np.int64)
         if self.hierarchy is not None:
-            ends = np.concatenate([ends, count + np.asarray(self.hierarchy[1], np.int64).reshape(-1, 2).T], 1)
             inside.append(f"a hierarchy of {counted(len(self._nodes), 'node')}")
         if self.edges is not None:
-            inside.append(counted(np.asarray(self.edges).shape[1], "edge"))
+            inside.append(counted(edges.shape[1], "edge"))
+        ends = np.concatenate([edges, count + hierarchy], 1)
         for name, half in zip(("edge_from", "edge_to"), ends, strict=True) if ends.size else ():
             blocks.add_numbers(name, half, (count + len(self._nodes)).bit_length())
         return int(ends.shape[1])
@@ -458,7 +454,7 @@ class View:
         return self._packed[2]
 
     def fragment(self, still: str = "", mode: Literal["page", "report"] = "report") -> str:
-        """The map as HTML for a page that has `script()` at its end and `style()` in its head.
+        """Return the map as HTML for a page that has `script()` at its end and `style()` in its head.
 
         `still` is the HTML of the picture that stands in its place without scripts, an `img` of the class "still".
         """
@@ -471,7 +467,7 @@ class View:
 
     def html(self) -> str:
         """Return the page, in one file that asks for nothing; write it in UTF-8."""
-        picture = base64.b64encode(self.picture("svg", _STILL)).decode("ascii")
+        picture = base64.b64encode(self.picture("svg", 2000)).decode("ascii")
         still = f'<img class="still" alt="map of the points" src="data:image/svg+xml;base64,{picture}">'
         program, sheet = script(), style() + style("page")
         page = _TEMPLATES.get_template("page.html").render(
@@ -488,11 +484,11 @@ class View:
 
     def picture(
         self,
-        format: Format = "svg",  # noqa: A002 - matplotlib's word
+        format: Literal["svg", "png", "pdf"] = "svg",  # noqa: A002 - matplotlib's word
         most: int | None = None,
         hubs: int = 0,
     ) -> bytes:
-        """A still picture as the bytes of a file. Images, where there are some, stand at their places beside the map.
+        """Draw a still picture as bytes of a file. Images, where there are some, stand at their places beside the map.
 
         Arguments:
             format: of the file.
@@ -528,7 +524,7 @@ class View:
 
 
 def page(points: Points, manifold: Manifold | None = None, **more: Any) -> str:
-    """An interactive map as one HTML file that asks for nothing.
+    """Return an interactive map as one HTML file that asks for nothing.
 
     Arguments:
         points: coordinates of N points in the manifold, shape (N, 2).

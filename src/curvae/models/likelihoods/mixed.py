@@ -93,7 +93,7 @@ class Mixed(Likelihood):
         return merged if self.back is None else merged.index_select(-1, self.back)
 
     def _each(self, outputs: Tensor) -> list[tuple[Any, Tensor]]:
-        """The parts with their outputs."""
+        """Return the parts with their outputs."""
         return list(zip(self.parts, outputs.split([part.outputs for part in self.parts], -1), strict=True))
 
     def _batches(self, batch: Batch) -> list[Batch]:

@@ -13,8 +13,8 @@ from scipy.optimize import minimize
 
 from curvae import Lorentz
 from curvae.geometry import hyperboloid as h
-from curvae.maps.embedding import PlacedFactor
-from curvae.maps.orientation import (
+from curvae.maps.embedding import (
+    PlacedFactor,
     align_maps,
     frames_from_json,
     frames_to_json,
