@@ -17,10 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError, FixableError
 from ..models.likelihoods.base import find_binary, row_blocks
-from .dataset import Arrays, Column, Dataset, Kind, Matrix, NumberColumns, Schema, Vector, check_ids, one_hot
-from .disk import DiskMatrix, DiskTexts, Texts, in_memory
-from .files import Messages, count, listing, quoted
-from .statistics import (
+from .column_statistics import (
     Missing,
     column_statistics,
     complete_rows,
@@ -31,6 +28,9 @@ from .statistics import (
     resolve_missing,
     useless_columns,
 )
+from .dataset import Arrays, Column, Dataset, Kind, Matrix, NumberColumns, Schema, Vector, check_ids, one_hot
+from .disk import DiskMatrix, DiskTexts, Texts, in_memory
+from .files import Messages, count, listing, quoted
 from .text_tables import MISSING, NUMBER, categories_of, first_text, is_text, numbers_of, texts_of
 
 __all__ = [

@@ -20,9 +20,9 @@ from torch import Tensor
 from ..errors import CurvaeError
 from ..models.likelihoods.base import row_blocks
 from . import memory
+from .column_statistics import column_statistics, masked_as_nan, resolve_missing
 from .disk import DiskMatrix, Texts, count_empty, in_memory, repeated_texts
 from .files import Messages, count, quoted
-from .statistics import column_statistics, masked_as_nan, resolve_missing
 
 __all__ = [
     "Arrays",

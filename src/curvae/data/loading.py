@@ -8,6 +8,7 @@ from typing import get_args
 
 from ..errors import CurvaeError
 from . import memory as machine
+from .column_statistics import Missing
 from .columns import RawData
 from .dataset import Dataset, NumberColumns, Schema, feature_names
 from .disk import CsrFile, DenseFile, DiskMatrix, csr_size
@@ -15,7 +16,6 @@ from .files import Messages, not_found, require_file
 from .graphs.reading import BUILT_IN_GRAPHS, GRAPH_FILES
 from .matrices import has_mnist, raw_matrix, read_folder, read_mnist, read_npy, read_sparse_matrix
 from .spool import ROW_BYTES, Counter, Storage, store_matrix
-from .statistics import Missing
 from .synthetic import branching_diffusion, flat
 from .tables import TABLES, Roles, read_table
 

@@ -28,12 +28,12 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
+from .column_statistics import require_sums
 from .columns import Table, TextSummary
 from .dataset import Column
 from .disk import CsrFile, DenseFile, DiskMatrix, DiskTexts, StoredTexts
 from .files import Messages, one_line, opened_parquet, places
 from .memory import size_text
-from .statistics import require_sums
 from .text_tables import (
     MISSING,
     UNNAMED,

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from ..models.likelihoods.base import row_blocks
 from . import memory
+from .column_statistics import Missing, column_statistics, has_missing, missing_by_column
 from .columns import ColumnAdvice, FrameTable, RawData, Table, first_rows
 from .dataset import Column, Matrix, Scaling, Schema, one_hot
 from .disk import count_empty, repeated_texts, text_blocks
 from .files import Messages, count, listing, opened_parquet, quoted
 from .spool import Storage, TextColumns, store_table
-from .statistics import Missing, column_statistics, has_missing, missing_by_column
 from .text_tables import MISSING, UNNAMED, name_columns, read_text
 
 __all__ = [

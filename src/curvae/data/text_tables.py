@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from . import memory
+from .column_statistics import require_sums
 from .dataset import Column, feature_names
 from .files import (
     BROKEN_GZIP,
@@ -35,7 +36,6 @@ from .files import (
     quoted,
     unguard,
 )
-from .statistics import require_sums
 
 __all__ = [
     "BLANKS",

@@ -13,10 +13,10 @@ from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from ..data import Column, Dataset, Schema
+from ..data.column_statistics import masked_as_nan
 from ..data.columns import FrameTable, RawData
 from ..data.dataset import NumberColumns, feature_names, source_columns
 from ..data.files import Messages, quoted
-from ..data.statistics import masked_as_nan
 from ..data.tables import code_covariates, fit_covariates, read_exposure, require_column
 from ..data.text_tables import categories_of, is_text, name_columns, numbers_of, texts_of
 from ..errors import CurvaeError

@@ -15,8 +15,8 @@ from scipy.sparse import issparse
 from torch import Tensor
 
 from ..data import Arrays
+from ..data.column_statistics import missing_entries
 from ..data.files import decimal
-from ..data.statistics import missing_entries
 from ..maps.embedding import Embedding, placed, require_finite
 from ..models import VAE, Batch, Stack, marginal_likelihood
 from ..models.stack import architecture

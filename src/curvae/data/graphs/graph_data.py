@@ -17,8 +17,8 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh, svds
 
 from ...errors import CurvaeError
+from ..column_statistics import has_missing
 from ..files import count, quoted
-from ..statistics import has_missing
 
 __all__ = [
     "BASELINES",

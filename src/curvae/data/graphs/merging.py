@@ -20,10 +20,10 @@ from scipy.sparse.csgraph import connected_components
 
 from ...errors import CurvaeError
 from .. import memory
+from ..column_statistics import column_statistics, has_missing, missing_by_column, resolve_missing
 from ..dataset import Column, as_matrix, check_ids, feature_names
 from ..files import Messages, count, quoted, require_file
 from ..matrices import read_npy, read_sparse
-from ..statistics import column_statistics, has_missing, missing_by_column, resolve_missing
 from ..tables import TABLES, named_frame, read_frame, require_column
 from ..text_tables import NUMBER, UNNAMED, categories_of, is_text, numbers_of, texts_of
 from .graph_data import Graph, link_matrix
