@@ -28,23 +28,15 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from .column_statistics import require_sums
-from .columns import Table, TextSummary
-from .dataset import Column
+from .columns import ColumnTexts, Table, decode_texts
 from .disk import CsrFile, DenseFile, DiskMatrix, DiskTexts, StoredTexts
 from .files import Messages, one_line, opened_parquet, places
 from .memory import size_text
 from .text_tables import (
-    MISSING,
     UNNAMED,
     NumberFacts,
     ReadAgainError,
     TextTable,
-    category_positions,
-    describe_cell,
-    find_text,
-    in_order,
-    refuse_texts,
     texts_of,
 )
 
@@ -272,56 +264,6 @@ def _require_room(folder: Path, size: float, name: str) -> None:
 
 
 @dataclass
-class _Texts:
-    """The different texts of a column.
-
-    Arguments:
-        counts: how often each occurs, in the order in which they appear. They are numbers where a column of numbers
-            holds categories, for how one is written depends on the others.
-        floats: whether these numbers may have fractions.
-        categorical: whether the column is of a type for categories.
-        first: the first cell that is not a number, and its row.
-        many: whether there are more than are counted.
-    """
-
-    counts: dict[Any, int] = field(default_factory=dict)
-    floats: bool = False
-    categorical: bool = False
-    first: str | None = None
-    many: bool = False
-
-    def __post_init__(self) -> None:
-        self._positions = {text: position for position, text in enumerate(self.counts)}
-
-    def encode(self, values: Any, row: int, file: str) -> NDArray[np.float64]:
-        """Convert cells to positions of their texts; the first of them is in this row of a file."""
-        self.categorical |= isinstance(values.dtype, pd.CategoricalDtype)
-        codes, distinct = pd.factorize(values)
-        known: Any = pd.Series(distinct)
-        if pd.api.types.is_numeric_dtype(known.dtype) and not pd.api.types.is_bool_dtype(known.dtype):
-            texts = known.tolist()
-            self.floats |= pd.api.types.is_float_dtype(known.dtype)
-        else:
-            texts = texts_of(known, strip=True).tolist()
-            if self.first is None and (cell := find_text(known)) is not None:
-                self.first = describe_cell(cell[0], row + int(np.argmax(codes == cell[1])), file)
-        positions = np.full(len(texts) + 1, np.nan)  # the last one stands for missing values
-        times = np.bincount(codes[codes >= 0], minlength=len(texts)).tolist()
-        for i, text in enumerate(texts):
-            if text not in MISSING and (not self.many or text in self._positions):
-                positions[i] = self._positions.setdefault(text, len(self._positions))
-                self.counts[text] = self.counts.get(text, 0) + times[i]
-        self.many |= len(self.counts) > _MOST
-        return positions[codes]
-
-    @property
-    def written(self) -> list[str]:
-        """The different texts, as a person would write them."""
-        whole = all(text % 1 == 0 for text in self.counts if not isinstance(text, str))
-        return [text if isinstance(text, str) else str(int(text) if whole else float(text)) for text in self.counts]
-
-
-@dataclass
 class _Description:
     """What is known of a copy: `table.json`.
 
@@ -338,20 +280,20 @@ class _Description:
     named: list[str] = field(default_factory=list)
     single: bool = True
     columns: list[str] = field(default_factory=list)
-    texts: dict[str, _Texts] = field(default_factory=dict)
+    texts: dict[str, ColumnTexts] = field(default_factory=dict)
     facts: NumberFacts = field(default_factory=NumberFacts)
 
     def to_json(self) -> str:
-        texts = {name: {**vars(one), "counts": list(one.counts.items())} for name, one in self.texts.items()}
-        for values in texts.values():
-            del values["_positions"]
+        texts = {name: {**vars(known), "positions": [*known.positions]} for name, known in self.texts.items()}
         return json.dumps({**vars(self), "texts": texts, "facts": vars(self.facts)})
 
     @classmethod
     def read(cls, folder: Path) -> _Description:
         values = json.loads((folder / "table.json").read_text())
-        texts = {name: _Texts(**{**one, "counts": dict(one["counts"])}) for name, one in values.pop("texts").items()}
-        return cls(**{**values, "texts": texts, "facts": NumberFacts(**values["facts"])})
+        for known in values["texts"].values():
+            known["positions"] = {text: position for position, text in enumerate(known["positions"])}
+        values["texts"] = {name: ColumnTexts(**known) for name, known in values["texts"].items()}
+        return cls(**{**values, "facts": NumberFacts(**values["facts"])})
 
 
 class _Writer:
@@ -381,7 +323,7 @@ class _Writer:
     def write(self, folder: Path) -> None:
         """Copy all rows into a folder."""
         files, description = self._files, _Description(named=self._named, columns=self._columns, single=self._single)
-        description.texts = {name: _Texts() for name in self._texts}
+        description.texts = {name: ColumnTexts(most=_MOST) for name in self._texts}
         dtype = np.float32 if self._single else np.float64
         size = files.rows * (np.dtype(dtype).itemsize * len(self._columns) + _TEXT * len(self._named) // 4)
         _require_room(folder, size, files.path.name)
@@ -470,68 +412,20 @@ class SpooledTable(Table):
             name: StoredTexts(folder / f"{i}.texts", files.path.name, owner) for i, name in enumerate(self._known.named)
         }
 
-    def first_text(self, name: str) -> str | None:
-        known = self._known.texts.get(name)
-        if known is None or known.first is not None:
-            return None if known is None else known.first
-        cell = find_text(pd.Series(known.written, dtype=object))  # texts that are numbers or truth values, but not both
-        return None if cell is None else repr(cell[0])
+    def is_numeric(self, name: str) -> bool:
+        return name not in self._known.texts
 
-    def is_text(self, name: str) -> bool:
-        return self.first_text(name) is not None or (name in self._known.texts and self._known.texts[name].categorical)
-
-    def categories(self, name: str) -> tuple[str, ...]:
-        known = self._known.texts[name]
-        if known.many:
-            raise CurvaeError(
-                f"column {name!r} of {self.path.name} has more than {_MOST:,} different values; leave it out"
-            )
-        return in_order(known.written)
-
-    def distinct_texts(self, name: str) -> Iterable[tuple[str, int]]:
-        known = self._known.texts[name]
-        return zip(known.written, known.counts.values(), strict=True)
-
-    def summarise(self, name: str) -> TextSummary:
-        counts, found = self._known.texts[name].counts, super().summarise(name)
-        if not self._known.texts[name].many:
-            return found
-        # If none of those that were counted occurs twice, they are likely to name rows.
-        unique = sum(counts.values()) == len(counts)
-        return found._replace(distinct=self.rows if unique else len(counts), gaps=0)
-
-    def numbers(self, columns: Sequence[Column], fix: str, messages: Messages) -> DiskMatrix:
-        texts: dict[str, str] = {}
-        tables: dict[int, NDArray[np.float64]] = {}
-        for j, column in enumerate(columns):
-            known = self._known.texts.get(column.name)
-            if known is None:
-                continue
-            if column.categories is not None:
-                tables[j] = category_positions(self.path, known.written, column, known.floats)
-            elif (cell := self.first_text(column.name)) is not None:
-                texts[column.name] = cell
-            else:
-                tables[j] = NumberFacts().convert(column.name, pd.Series(known.written, dtype=object))[0]
-        refuse_texts(self.path, texts, fix)
-        names = [column.name for column in columns]
-        self._known.facts.report(messages, names)
-        chosen = [self._known.columns.index(name) for name in names]
-        x = self._values.apply(partial(_decode, columns=chosen, tables=tables), len(columns))
-        require_sums(x, columns, self.path.name)
-        return x
+    def column_texts(self, name: str) -> ColumnTexts:
+        return self._known.texts[name]
 
     def texts(self, name: str, strip: bool = False) -> DiskTexts:
         return DiskTexts.of(self._named[name], strip)
 
-
-def _decode(x: NDArray[Any], columns: Sequence[int], tables: Mapping[int, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Choose columns of a copy, and convert positions of texts to what stands for them."""
-    values = x[:, columns].astype(np.float64)
-    for j, table in tables.items():
-        present = np.isfinite(values[:, j])
-        values[present, j] = table[values[present, j].astype(np.intp)]
-    return values
+    def _decode(self, names: Sequence[str], known: Mapping[int, NDArray[np.float64]], facts: NumberFacts) -> DiskMatrix:
+        facts.booleans += self._known.facts.booleans
+        facts.large += self._known.facts.large
+        chosen = [self._known.columns.index(name) for name in names]
+        return self._values.apply(partial(decode_texts, columns=chosen, known=known), len(names))
 
 
 def store_table(

@@ -18,7 +18,7 @@ from ..errors import CurvaeError
 from ..models.likelihoods.base import row_blocks
 from . import memory
 from .column_statistics import Missing, column_statistics, has_missing, missing_by_column
-from .columns import ColumnAdvice, FrameTable, RawData, Table, first_rows
+from .columns import ColumnAdvice, FrameTable, RawData, Table, first_rows, looks_like_edges
 from .dataset import Column, Matrix, Scaling, Schema, one_hot
 from .disk import count_empty, repeated_texts, text_blocks
 from .files import Messages, count, listing, opened_parquet, quoted
@@ -355,8 +355,6 @@ def check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
 
 def _check_edges(table: Table, messages: Messages) -> None:
     """Note that rows look like the edges of a graph; raise if they name nodes by texts, which are no features."""
-    from .graphs.reading import looks_like_edges  # which imports this module
-
     if not looks_like_edges(table.head):
         return
     first, graph = table.names[0], f"curvae graph {shlex.quote(str(table.path))}"

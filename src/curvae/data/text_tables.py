@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import codecs
 import csv
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +20,7 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from . import memory
-from .column_statistics import require_sums
-from .dataset import Column, feature_names
+from .dataset import feature_names
 from .files import (
     BROKEN_GZIP,
     Messages,
@@ -30,7 +28,6 @@ from .files import (
     guard,
     is_embedding,
     is_packed,
-    listing,
     one_line,
     open_file,
     quoted,
@@ -52,21 +49,14 @@ __all__ = [
     "ReadAgainError",
     "TextFile",
     "TextTable",
-    "categories_of",
-    "category_positions",
     "check_cells",
     "check_widths",
     "describe_cell",
     "find_text",
-    "first_text",
     "has_decimal_commas",
-    "in_order",
-    "is_text",
     "name_columns",
-    "numbers_of",
     "read_head",
     "read_text",
-    "refuse_texts",
     "scan",
     "sniff",
     "split",
@@ -450,67 +440,6 @@ def name_columns(path: Path, cells: list[str]) -> list[str]:
 # Convert the cells of table columns to numbers, categories and texts.
 
 
-def categories_of(values: Any) -> tuple[str, ...]:
-    """List the categories of a column: numbers in ascending order, then texts in alphabetical order.
-
-    Example:
-        >>> categories_of(pd.Series(["b", "10", "9", "a", "NA"]))
-        ('9', '10', 'a', 'b')
-    """
-    return in_order(texts_of(values, strip=True).tolist())
-
-
-def in_order(texts: Iterable[str]) -> tuple[str, ...]:
-    """The categories among these texts: numbers in ascending order, then texts in alphabetical order."""
-    return tuple(sorted(set(texts) - MISSING, key=_natural))
-
-
-def _natural(text: str) -> tuple[float, str]:
-    try:
-        return float(text), text
-    except ValueError:
-        return float("inf"), text
-
-
-def numbers_of(
-    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], fix: str, messages: Messages
-) -> NDArray[np.float64]:
-    """Convert the columns of a table to numbers, (rows, columns).
-
-    A category becomes its position in the list of categories, a missing value NaN.
-
-    Arguments:
-        path: the table, for messages.
-        frame: the columns to convert.
-        columns: their descriptions, in the same order.
-        fix: what to do about a column of texts, for the error; {0} stands for its name.
-        messages: takes notes about what was converted.
-    """
-    converted: dict[str, Any] = {}
-    texts: dict[str, str] = {}
-    facts = NumberFacts()
-    for column in columns:
-        name, values = column.name, frame[column.name]
-        if column.categories is not None:
-            codes, distinct = pd.factorize(values)
-            known = texts_of(pd.Series(distinct), strip=True).tolist()
-            positions = category_positions(path, known, column, pd.api.types.is_float_dtype(values.dtype))
-            converted[name] = np.append(positions, np.nan)[codes]  # -1 is a missing one
-            continue
-        numbers, offender, _ = facts.convert(name, values)
-        if offender is not None:
-            texts[name] = describe_cell(*offender)
-        elif not pd.api.types.is_numeric_dtype(values.dtype):
-            converted[name] = numbers
-    refuse_texts(path, texts, fix)
-    facts.report(messages, [column.name for column in columns])
-    if converted:
-        frame = frame.assign(**converted)
-    x = np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
-    require_sums(x, columns, path.name)
-    return x
-
-
 @dataclass
 class NumberFacts:
     """What to say about columns that were converted to numbers.
@@ -543,59 +472,12 @@ class NumberFacts:
 
     def report(self, messages: Messages, names: Sequence[str]) -> None:
         """Say what was converted of some columns."""
-        if booleans := [name for name in self.booleans if name in names]:
+        if booleans := [name for name in names if name in self.booleans]:
             messages.note(f"true and false became 1 and 0: {quoted(booleans)}.")
-        if large := [name for name in self.large if name in names]:
+        if large := [name for name in names if name in self.large]:
             messages.warn(
                 f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
             )
-
-
-def refuse_texts(path: Path, texts: Mapping[str, str], fix: str) -> None:
-    """Raise if there are columns of texts where numbers are needed, given with their first cells."""
-    if texts:
-        one = json.dumps(next(iter(texts)), ensure_ascii=False)
-        listed = listing(f"{name!r} ({cell})" for name, cell in texts.items())
-        raise CurvaeError(f"{path.name} has text in column {listed}; {fix.format(one)}")
-
-
-def category_positions(path: Path, texts: Sequence[str], column: Column, floats: bool) -> NDArray[np.float64]:
-    """Look up texts in the list of categories; NaN for a missing one.
-
-    Arguments:
-        path: the table, for messages.
-        texts: without blanks around them.
-        column: the categories.
-        floats: whether the texts stand for a column of numbers: whole ones have a point where others have digits.
-    """
-    assert column.categories is not None
-    places = {category: float(place) for place, category in enumerate(column.categories)}
-    # In a table of samples, texts that look like formulas are guarded.
-    known = {guard(category): place for category, place in places.items()} | places
-    if floats:
-        known = {category.removesuffix(".0"): place for category, place in places.items()} | known
-    if unseen := sorted({text for text in texts if text not in known} - MISSING):
-        raise CurvaeError(
-            f"column {column.name!r} of {path.name} holds categories that the model was not trained on: "
-            f"{quoted(unseen)}; it knows {quoted(column.categories)}"
-        )
-    return np.array([known.get(text, np.nan) for text in texts], np.float64)
-
-
-def is_text(values: Any) -> bool:
-    """Whether a column has a cell that is not a number; a categorical column of pandas always counts as text.
-
-    Example:
-        >>> is_text(pd.Series(["1", "2", "NA"])), is_text(pd.Series(["1", "2", "b"]))
-        (False, True)
-    """
-    return isinstance(values.dtype, pd.CategoricalDtype) or first_text(values) is not None
-
-
-def first_text(values: Any) -> str | None:
-    """Return the first cell of a column that is not a number, and its row; None if all are numbers or missing."""
-    cell = find_text(values)
-    return None if cell is None else describe_cell(*cell)
 
 
 def find_text(values: Any) -> tuple[str, int] | None:

@@ -27,6 +27,7 @@ from scipy.sparse import coo_array, csr_array, issparse, triu
 
 from ...errors import CurvaeError
 from .. import memory
+from ..columns import common_stem, named_ends
 from ..dataset import feature_names
 from ..files import (
     BROKEN_GZIP,
@@ -55,7 +56,6 @@ from ..text_tables import (
     check_cells,
     check_widths,
     has_decimal_commas,
-    is_text,
     scan,
     sniff,
     split,
@@ -73,7 +73,6 @@ __all__ = [
     "code_nodes",
     "end_columns",
     "load_graph",
-    "looks_like_edges",
     "looks_like_header",
     "number_nodes",
     "read_edge_list",
@@ -329,23 +328,6 @@ LARGE = 1 << 22
 """bytes of a file from which on Arrow is tried"""
 
 _BLOCK = 1 << 24  # bytes of text that Arrow parses at once
-_ENDS = (
-    ("source", "target"),
-    ("from", "to"),
-    ("src", "dst"),
-    ("source", "destination"),
-    ("fromnodeid", "tonodeid"),
-    ("node1", "node2"),
-    ("id1", "id2"),
-    ("start", "end"),
-    ("head", "tail"),
-    ("tail", "head"),
-    ("parent", "child"),
-    ("child", "parent"),
-    ("subject", "object"),
-    ("u", "v"),
-    ("i", "j"),
-)
 _WEIGHTS = ("weight", "weights", "value", "score", "strength", "count", "w")
 
 HEADER_ADVICE = "; use header=False if it is an edge"
@@ -354,7 +336,6 @@ HEADER_ADVICE = "; use header=False if it is an edge"
 _WIDEST = 3  # columns of a list of edges: two nodes and a weight
 _WANTED = "two names a line, one line an edge"
 _LEFT_OUT = "left out: {} beside the names; use weighted=True to read weights."
-_ROWS, _REPEATED = 10_000, 0.1  # of a table that may list edges: rows to look at, share that may be repeated
 _STARTS = " \t\n\r\x0b\x0c#%"  # of lines that may be blank or a comment
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _QUOTE = re.compile(r'(?:^|[\s,;|])"')  # where a quoted name starts
@@ -603,13 +584,7 @@ def _detect_header(
     return path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv")), True
 
 
-# --- columns --------------------------------------------------------------------------------------------------------
-
-
-def _named_ends(cells: Sequence[str]) -> tuple[int, int] | None:
-    """Find two columns with usual names for the ends of an edge."""
-    folded = [re.sub(r"[\W_]", "", cell.casefold()) for cell in cells]
-    return next(((folded.index(a), folded.index(b)) for a, b in _ENDS if a in folded and b in folded), None)
+# Columns of lists of edges: which name nodes, which holds weights.
 
 
 def _likely_ends(first: Sequence[str], ends: Ends | None) -> tuple[int, int]:
@@ -618,7 +593,7 @@ def _likely_ends(first: Sequence[str], ends: Ends | None) -> tuple[int, int]:
     columns = [str(number + 1) for number in range(len(first))] if numbered else list(first)
     if ends is not None and set(ends) <= set(columns):
         return columns.index(ends[0]), columns.index(ends[1])
-    return _named_ends(first) or (0, 1)
+    return named_ends(first) or (0, 1)
 
 
 def end_columns(
@@ -643,7 +618,7 @@ def end_columns(
         if ends[0] == ends[1]:
             raise CurvaeError(f"source_column=… and target_column=… both are {ends[0]!r}; name two columns")
         return columns.index(ends[0]), columns.index(ends[1])
-    found = _named_ends(header) if header else None
+    found = named_ends(header) if header else None
     if found is None and width > _WIDEST:
         rows = f"curvae fit {shlex.quote(str(source))}" if isinstance(source, Path) else "PoincareVAE"
         first, second = (json.dumps(name, ensure_ascii=False) for name in columns[:2])
@@ -689,9 +664,9 @@ def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
         False
     """
     first, rest = records[0], records[1:]
-    if _named_ends(first) is not None:
+    if named_ends(first) is not None:
         return True
-    if (stem := _common_stem(first)) is not None:
+    if (stem := common_stem(first)) is not None:
         series = re.compile(rf"{re.escape(stem)}[\W_]*(?:\d+|\w)", re.IGNORECASE)
         return not any(series.fullmatch(cell) for record in rest for cell in record[:2])
     if not rest:
@@ -701,42 +676,6 @@ def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
     if numbers[0] and numbers[1]:
         return texts[0] and texts[1]
     return any(number and text for number, text in zip(numbers[2:], texts[2:], strict=True))
-
-
-def _common_stem(header: Sequence[str]) -> str | None:
-    """What the first two names have in common if they differ only in a 1 and a 2, or the like."""
-    a = re.fullmatch(r"(.+?)[\W_]*[1ax]", header[0].casefold())
-    b = re.fullmatch(r"(.+?)[\W_]*[2by]", header[1].casefold())
-    return a[1] if a and b and a[1] == b[1] else None
-
-
-def looks_like_edges(table: pd.DataFrame) -> bool:
-    """Whether the rows of a table are likely the edges of a graph: two names, or numbers of nodes, and maybe a weight.
-
-    Whole numbers may be measurements as well. They are numbers of nodes if the columns have usual names, no edge is
-    given twice, none joins a node to itself, and most nodes of one column are in the other too.
-
-    Example:
-        >>> looks_like_edges(pd.DataFrame({"from": [1, 1, 2], "to": [2, 3, 4]}))
-        True
-        >>> looks_like_edges(pd.DataFrame({"from": [1.5, 1.0, 2.0], "to": [2.0, 3.0, 4.0]}))
-        False
-    """
-    header, rows = [str(name) for name in table.columns], table.head(_ROWS)
-    if len(header) == 1:  # numbers that blanks separate, the first two in the place of a header
-        cells = [record.split() for record in (header[0], *rows.iloc[:, 0].astype(str))]
-        return all(len(cell) in (2, 3) and cell[0].isdecimal() and cell[1].isdecimal() for cell in cells)
-    if len(header) not in (2, 3) or any(is_text(rows.iloc[:, place]) for place in range(2, len(header))):
-        return False
-    left, right = rows.iloc[:, 0], rows.iloc[:, 1]
-    if rows.iloc[:, :2].duplicated().mean() > _REPEATED:
-        return False
-    if not all(pd.api.types.is_integer_dtype(side.dtype) for side in (left, right)):
-        return is_text(left) and is_text(right)
-    if (_named_ends(header) is None and _common_stem(header) is None) or bool((left == right).any()):
-        return False
-    sides = set(left.tolist()), set(right.tolist())
-    return len(sides[0] & sides[1]) >= min(map(len, sides)) / 2
 
 
 # Graphs from objects: of networkx and torch-geometric, sparse matrices of scipy, frames and pairs of edges.
@@ -826,18 +765,41 @@ def read_adjacency(path: Path, weighted: bool) -> RawGraph:
     return from_matrix(read_sparse(path), weighted, path.name, first=0 if path.suffix.lower() == ".npz" else 1)
 
 
-def from_frame(
-    frame: pd.DataFrame, weighted: bool, source: str = "the frame of edges", ends: Ends | None = None
-) -> RawGraph:
+def from_frame(frame: pd.DataFrame, weighted: bool, ends: Ends | None = None) -> RawGraph:
     """Take a graph from a frame with one edge per row; columns are found as in a text file with a header."""
     header = [str(name) for name in frame.columns]
-    a, b = end_columns(source, header, len(header), ends)
-    coded = code_nodes(frame.iloc[:, a], frame.iloc[:, b])
-    raw = RawGraph(source, *number_nodes(source, *coded), ends=(header[a], header[b]))
-    if weighted or len(header) == 3:
-        weights = frame.iloc[:, weight_column(source, header, len(header), (a, b))]
-        raw.set_weights(weights, weighted, lambda row: f"row {row + 1}")
-    elif len(header) > 3:
+    return _from_columns("the frame of edges", header, lambda columns: frame.iloc[:, columns], weighted, ends)
+
+
+def read_parquet_edges(path: Path, weighted: bool, ends: Ends | None = None) -> RawGraph:
+    """Read a list of edges from a Parquet file, of which only the columns needed are read."""
+    with opened_parquet(path) as file:
+        header = [str(name) for name in file.schema_arrow.names if not name.startswith("__index_level")]
+
+        def read(columns: list[int]) -> pd.DataFrame:
+            rows, wanted = file.metadata.num_rows, [header[column] for column in columns]
+            memory.require(64 * rows * len(wanted), f"{path.name} ({rows:,} edges)", fix="use fewer edges")
+            return file.read(wanted).select(wanted).to_pandas(ignore_metadata=True)
+
+        return _from_columns(path, header, read, weighted, ends)
+
+
+def _from_columns(
+    source: str | Path,
+    header: list[str],
+    read: Callable[[list[int]], pd.DataFrame],
+    weighted: bool,
+    ends: Ends | None,
+) -> RawGraph:
+    """Take a graph from columns, of which `read` returns those with the given positions."""
+    name, (left, right) = Path(source).name, end_columns(source, header, len(header), ends)
+    weights = [weight_column(name, header, len(header), (left, right))] if weighted else []
+    frame = read([left, right, *weights])
+    coded = code_nodes(frame.iloc[:, 0], frame.iloc[:, 1])
+    raw = RawGraph(name, *number_nodes(name, *coded), ends=(header[left], header[right]))
+    if weighted:
+        raw.set_weights(frame.iloc[:, 2], weighted, lambda row: f"row {row + 1}")
+    elif len(header) > 2:
         raw.messages.note(_LEFT_OUT.format(count(len(header) - 2, "column")))
     return raw
 
@@ -971,26 +933,6 @@ def _check_elements(source: str, found: Mapping[str, list[ElementTree.Element]])
     ends = (edge.attrib[name] for edge in found["edge"] for name in _NEEDED["edge"])
     if unknown := list(dict.fromkeys(end for end in ends if end not in times)):
         raise CurvaeError(f"{source} has edges to nodes that it does not list: {quoted(unknown)}; add them")
-
-
-# Lists of edges in Parquet files, of which only the columns needed are read.
-
-
-def read_parquet_edges(path: Path, weighted: bool, ends: Ends | None = None) -> RawGraph:
-    """Read a list of edges, one a row; columns are found by their names as in a text file with a header."""
-    with opened_parquet(path) as file:
-        header = [str(name) for name in file.schema_arrow.names if not name.startswith("__index_level")]
-        left, right = end_columns(path, header, len(header), ends)
-        ends = header[left], header[right]
-        weights = [header[weight_column(path.name, header, len(header), (left, right))]] if weighted else []
-        wanted = [*ends, *weights]
-        rows = file.metadata.num_rows
-        memory.require(64 * rows * len(wanted), f"{path.name} ({rows:,} edges)", fix="use fewer edges")
-        frame = file.read(wanted).select(wanted).to_pandas(ignore_metadata=True)
-    raw = from_frame(frame, weighted, path.name, ends)
-    if not weighted and len(header) > 2:
-        raw.messages.note(_LEFT_OUT.format(count(len(header) - 2, "column")))
-    return raw
 
 
 # How the names of graph files end, before .gz, and what reads them; others are lists of edges.
