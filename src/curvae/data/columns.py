@@ -280,13 +280,15 @@ class FrameTable(Table):
         return self._encoded[name]
 
     def _decode(self, names: Sequence[str], known: Mapping[int, NDArray[np.float64]], facts: NumberFacts) -> Matrix:
-        x = np.empty((self.rows, len(names)))
-        for j, name in enumerate(names):
-            if j in known:
-                x[:, [j]] = decode_texts(self._encode(name)[1][:, None], [0], {0: known[j]})
-            else:
-                x[:, j] = facts.convert(name, self.head[name])[0]
-        return x
+        converted = {
+            names[j]: decode_texts(self._encode(names[j])[1][:, None], [0], {0: numbers})[:, 0]
+            for j, numbers in known.items()
+        }
+        for name in names:
+            if name not in converted:
+                facts.convert(name, self.head[name])
+        frame = self.head[list(names)].assign(**converted)
+        return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def decode_texts(

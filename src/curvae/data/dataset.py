@@ -666,7 +666,8 @@ class Scaling:
         far = (largest > 0) & ~((largest > 1e-140) & (largest < 1 / 1e-140))
         if far.any():
             unit = np.where(far, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0)
-            found = cls.standard(_divide(x, unit))
+            scaled = csr_array(x.multiply(1 / unit)) if issparse(x) else cls(np.zeros_like(unit), unit).apply(x)
+            found = cls.standard(scaled)
             scale = np.where(False if found.constant is None else found.constant, 1.0, found.scale * unit)
             return cls(found.shift * unit, scale, found.constant)
         constant = known.deviation <= 1e-10 * np.maximum(np.abs(known.mean), 1e-290)
@@ -690,15 +691,14 @@ class Scaling:
 
     def log_jacobians(self, x: Any) -> NDArray[np.float64]:
         """Return the same for each of these rows, of which only the values that are there count."""
-        return np.concatenate([self._log_jacobians(block) for block in row_blocks(x)])
-
-    def _log_jacobians(self, x: Any) -> NDArray[np.float64]:
-        logs = np.log(self.scale)
-        if issparse(x):
-            lacking = csr_array((np.isnan(x.data).astype(np.float64), x.indices, x.indptr), x.shape)
-        else:
-            lacking = np.isnan(x)
-        return lacking @ logs - logs.sum()
+        logs, found = np.log(self.scale), []
+        for block in row_blocks(x):
+            if issparse(block):
+                lacking = csr_array((np.isnan(block.data).astype(np.float64), block.indices, block.indptr), block.shape)
+            else:
+                lacking = np.isnan(block)
+            found.append(lacking @ logs - logs.sum())
+        return np.concatenate(found)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """What `from_tensors` makes a scaling of, by name."""
@@ -719,10 +719,3 @@ class Scaling:
     def invert(self, x: NDArray[Any]) -> NDArray[np.float64]:
         original = x * self.scale + self.shift
         return original if self.constant is None else np.where(self.constant, self.shift, original)
-
-
-def _divide(x: Any, unit: NDArray[np.float64]) -> Any:
-    """Divide the columns of a matrix by numbers."""
-    if isinstance(x, DiskMatrix):
-        return x.apply(partial(_divide, unit=unit), x.width)
-    return csr_array(x.multiply(1 / unit)) if issparse(x) else x / unit

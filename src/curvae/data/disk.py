@@ -8,7 +8,6 @@ from __future__ import annotations
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -51,6 +50,7 @@ class RowFile(ABC):
     Arguments:
         path: the file.
         name: what messages call it; the name of the file by default.
+        owner: what must not be deleted while the file is in use.
 
     Attributes:
         rows: how many rows it has.
@@ -60,22 +60,24 @@ class RowFile(ABC):
     rows: int
     row_bytes: float
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
-        self.path, self.name = path, name or path.name
+    def __init__(self, path: Path, name: str | None = None, owner: Any = None) -> None:
+        self.path, self.name, self._owner = path, name or path.name, owner
         self._stat = self._current_stat()
 
-    @abstractmethod
-    def read(self, start: int, stop: int) -> Any:
-        """Read the rows from `start` to `stop`."""
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_owner": None}  # it stays with this process
 
-    @contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Raise if the file is not the one that was opened, before the context, after it, or where it fails."""
+    def read(self, start: int, stop: int) -> Any:
+        """Read the rows from `start` to `stop`; raise if the file is no longer the one that was opened."""
         self._require_unchanged()
         try:
-            yield
+            return self._read(start, stop)
         finally:
             self._require_unchanged()
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> Any:
+        """Read the rows from `start` to `stop` of the file as it is."""
 
     def _require_unchanged(self) -> None:
         if self._current_stat() != self._stat:
@@ -103,12 +105,11 @@ class DenseFile(RowFile):
     """A dense matrix that lies in a file row by row, such as a `.npy` file.
 
     Arguments:
-        path, name: see `RowFile`.
+        path, name, owner: see `RowFile`.
         shape: (rows, columns).
         dtype: of the values.
         offset: bytes before the first row.
         single: whether rows are read as float32, not as float64.
-        owner: what must not be deleted while the matrix is in use.
     """
 
     def __init__(
@@ -122,14 +123,11 @@ class DenseFile(RowFile):
         name: str | None = None,
         owner: Any = None,
     ) -> None:
-        super().__init__(path, name)
+        super().__init__(path, name, owner)
         self.rows, self.columns = shape
         self.row_bytes = 8.0 * self.columns
-        self._dtype, self._offset, self._owner = dtype, offset, owner
+        self._dtype, self._offset = dtype, offset
         self._values = np.float32 if single else np.float64
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_owner": None}  # it stays with this process
 
     @classmethod
     def open_npy(cls, path: Path) -> DenseFile | None:
@@ -143,10 +141,9 @@ class DenseFile(RowFile):
         single = array.dtype in (np.float16, np.float32)
         return cls(path, array.shape, array.dtype, array.offset, single=single)
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
         size = self.columns * self._dtype.itemsize
-        with self.unchanged():
-            values = self._array(self._dtype, (stop - start) * self.columns, self._offset + start * size)
+        values = self._array(self._dtype, (stop - start) * self.columns, self._offset + start * size)
         return values.reshape(stop - start, self.columns).astype(self._values, copy=False)
 
 
@@ -179,13 +176,11 @@ class CsrFile(RowFile):
     Such a file is a zip archive of the three arrays of the matrix, each of which lies in it as it is.
 
     Arguments:
-        path, name: see `RowFile`.
-        owner: what must not be deleted while the matrix is in use.
+        path, name, owner: see `RowFile`.
     """
 
     def __init__(self, path: Path, name: str | None = None, owner: Any = None) -> None:
-        super().__init__(path, name)
-        self._owner = owner
+        super().__init__(path, name, owner)
         try:
             with np.load(path, allow_pickle=False) as arrays, path.open("rb") as file:
                 self.rows, self.columns = map(int, arrays["shape"])
@@ -196,16 +191,12 @@ class CsrFile(RowFile):
         self.values = self._parts["data"].length
         self.row_bytes = 8.0 * max(1.0, self.values / max(1, self.rows))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_owner": None}  # it stays with this process
-
-    def read(self, start: int, stop: int) -> csr_array:
-        with self.unchanged():
-            bounds = self._slice("indptr", start, stop - start + 1).astype(np.int64)
-            if bounds[0] < 0 or (np.diff(bounds) < 0).any() or bounds[-1] > self.values:
-                raise self._broken("its row pointers are out of order")
-            count = int(bounds[-1] - bounds[0])
-            data, columns = (self._slice(name, int(bounds[0]), count) for name in ("data", "indices"))
+    def _read(self, start: int, stop: int) -> csr_array:
+        bounds = self._slice("indptr", start, stop - start + 1).astype(np.int64)
+        if bounds[0] < 0 or (np.diff(bounds) < 0).any() or bounds[-1] > self.values:
+            raise self._broken("its row pointers are out of order")
+        count = int(bounds[-1] - bounds[0])
+        data, columns = (self._slice(name, int(bounds[0]), count) for name in ("data", "indices"))
         if count and not 0 <= columns.min() <= columns.max() < self.columns:
             raise self._broken("a column index is out of range")
         dtype = np.float32 if data.dtype in (np.float16, np.float32) else np.float64
@@ -241,20 +232,16 @@ class StoredTexts(RowFile):
 
     Arguments:
         path: the file with the bytes; the other has its name and the ending `.ends`.
-        name: see `RowFile`.
-        owner: what must not be deleted while the texts are in use.
+        name, owner: see `RowFile`.
     """
 
     def __init__(self, path: Path, name: str | None = None, owner: Any = None) -> None:
-        super().__init__(path, name)
-        self._ends, self._owner = path.with_suffix(".ends"), owner
+        super().__init__(path, name, owner)
+        self._ends = path.with_suffix(".ends")
         self.rows = self._ends.stat().st_size // 8
         self.row_bytes = path.stat().st_size / max(1, self.rows)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_owner": None}  # it stays with this process
-
-    def read(self, start: int, stop: int) -> NDArray[np.str_]:
+    def _read(self, start: int, stop: int) -> NDArray[np.str_]:
         first = max(0, start - 1)
         ends = np.fromfile(self._ends, np.int64, stop - first, offset=8 * first)
         ends = ends if start else np.concatenate([[0], ends])

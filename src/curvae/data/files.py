@@ -164,11 +164,17 @@ def is_packed(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
-def open_file(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:
-    """Open a file for reading; decompress it if its name ends in .gz."""
+@contextmanager
+def open_file(path: Path, mode: str = "rb", **options: Any) -> Iterator[IO[Any]]:
+    """Open a file for reading; decompress it if its name ends in .gz, and raise if it was packed incompletely."""
     require_file(path)
     opener: Any = gzip.open if is_packed(path) else open
-    return opener(path, mode, **options)
+    try:
+        with opener(path, mode, **options) as stream:
+            yield stream
+    except BROKEN_GZIP as error:
+        why = f"not a complete gzip file ({one_line(error)})"
+        raise CurvaeError(f"{path.name} cannot be read: {why}; pack it again") from error
 
 
 @contextmanager

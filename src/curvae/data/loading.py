@@ -14,7 +14,7 @@ from .dataset import Dataset, NumberColumns, Schema, feature_names
 from .disk import CsrFile, DenseFile, DiskMatrix, csr_size
 from .files import Messages, not_found, require_file
 from .graphs.reading import BUILT_IN_GRAPHS, GRAPH_FILES
-from .matrices import has_mnist, raw_matrix, read_folder, read_mnist, read_npy, read_sparse_matrix
+from .matrices import raw_matrix, read_folder, read_mnist, read_npy, read_sparse_matrix
 from .spool import ROW_BYTES, Counter, Storage, store_matrix
 from .synthetic import branching_diffusion, flat
 from .tables import TABLES, Roles, read_table
@@ -148,7 +148,7 @@ def _read(
 def _read_matrix(path: Path, storage: Storage | None) -> RawData:
     """Read a matrix or images from a file or folder."""
     if path.is_dir():
-        return _read_directory(path)
+        return read_folder(path)
     if storage is not None and (matrix := _open_matrix(path, storage)) is not None:
         return matrix
     for suffix, reader in MATRICES.items():
@@ -170,14 +170,6 @@ def _open_matrix(path: Path, storage: Storage) -> RawData | None:
     messages = Messages([f"{file.rows:,} rows are read from disk, in {machine.size_text(storage.memory)} of memory."])
     x = DiskMatrix.of(file, file.columns, storage.memory)
     return RawData(path.name, "matrix", x, NumberColumns(feature_names(file.columns)), messages=messages)
-
-
-def _read_directory(path: Path) -> RawData:
-    if has_mnist(path):
-        return read_mnist("all", path)
-    if (raw := read_folder(path)) is None:
-        raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
-    return raw
 
 
 def _check_kind(raw: RawData, schema: Schema) -> None:

@@ -14,13 +14,12 @@ import shutil
 import tempfile
 import weakref
 import zipfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -40,7 +39,7 @@ from .text_tables import (
     texts_of,
 )
 
-__all__ = ["ROW_BYTES", "Counter", "SpooledTable", "Storage", "TextColumns", "store_matrix", "store_table"]
+__all__ = ["ROW_BYTES", "Counter", "SpooledTable", "Storage", "store_matrix", "store_table"]
 
 Counter: TypeAlias = Callable[[str, int], Callable[[int], None]]
 """takes the name of a task and its rows, and returns what is called with how many more of them are done"""
@@ -71,71 +70,11 @@ class Storage:
     counter: Counter = lambda task, rows: lambda more: None
 
 
-class TextColumns(NamedTuple):
-    """Columns of a table that stay text, character by character.
+class _ParquetFiles:
+    """A Parquet file, or those of a folder in the order of their names; of `wanted` columns, or of all.
 
-    Arguments:
-        names: columns that name rows, labels or groups.
-        categories: columns of categories.
+    It has the attributes of a `TextTable`.
     """
-
-    names: set[str]
-    categories: set[str]
-
-
-# The files of a table, which are read a piece at a time.
-
-
-class _Files(ABC):
-    """The files of a table.
-
-    Attributes:
-        path: file or folder.
-        parts: the files.
-        names: of the columns.
-        rows: how many there are; of a text file, its lines.
-        texts: columns that stay text; those whose texts look like numbers can be added.
-    """
-
-    path: Path
-    parts: Sequence[Path]
-    names: Sequence[str]
-    rows: int
-    texts: set[str]
-
-    @abstractmethod
-    def pieces(self) -> Iterator[tuple[Path, int, pd.DataFrame]]:
-        """Yield the rows in pieces, each with its file and how many rows of that file come before."""
-
-    @property
-    def footprint(self) -> int:
-        """Bytes that all rows would take in memory, about."""
-        return self.rows * (_VALUE * len(self.names) + _TEXT * len(self.texts) + ROW_BYTES)
-
-    def head(self) -> pd.DataFrame:
-        """Read the first rows."""
-        while True:
-            with suppress(ReadAgainError):
-                return next((frame for *_, frame in self.pieces()), pd.DataFrame(columns=list(self.names))).head(_HEAD)
-
-
-class _TextFile(_Files):
-    """A text table."""
-
-    def __init__(self, path: Path, known: Collection[str], texts: Collection[str], messages: Messages) -> None:
-        self._table = TextTable(path, known, texts, messages)
-        self.path, self.parts = path, [path]
-        self.names, self.rows, self.texts = self._table.names, self._table.lines, self._table.texts
-
-    def pieces(self) -> Iterator[tuple[Path, int, pd.DataFrame]]:
-        first = 0
-        for frame in self._table.pieces(max(1, _CELLS // len(self.names))):
-            yield self.path, first, frame
-            first += len(frame)
-
-
-class _ParquetFiles(_Files):
-    """A Parquet file, or those of a folder in the order of their names; of `wanted` columns, or of all."""
 
     def __init__(self, path: Path, wanted: Collection[str] | None, texts: Collection[str]) -> None:
         self.path, self.parts = path, sorted(path.glob("*.parquet")) if path.is_dir() else [path]
@@ -154,14 +93,15 @@ class _ParquetFiles(_Files):
         self.names = list(self._columns)
         self.texts = {name for name in self.names if name in texts or name.startswith(UNNAMED)}
 
-    def pieces(self) -> Iterator[tuple[Path, int, pd.DataFrame]]:
-        stored, rows = list(self._columns.values()), max(1, _CELLS // max(1, len(self.names)))
+    def pieces(self, cells: int) -> Iterator[tuple[str, int, pd.DataFrame]]:
+        """Yield the rows in pieces of so many cells; see `TextTable.pieces`."""
+        stored, rows = list(self._columns.values()), max(1, cells // max(1, len(self.names)))
         for file in self.parts:
             first = 0
             with opened_parquet(file, buffer_size=1 << 16) as opened:
                 for batch in opened.iter_batches(rows, columns=stored, use_threads=False):
                     frame = batch.to_pandas(ignore_metadata=True)[stored]
-                    yield file, first, frame.set_axis(self.names, axis=1)
+                    yield file.name if len(self.parts) > 1 else "", first, frame.set_axis(self.names, axis=1)
                     first += len(frame)
 
 
@@ -171,6 +111,9 @@ def _parquet_columns(schema: Any) -> dict[str, str]:
     stored = [*index, *(name for name in schema.names if name not in index)]
     nameless = re.compile(r"__index_level_\d+__")
     return {f"{UNNAMED}{i}" if nameless.fullmatch(name) else name: name for i, name in enumerate(stored)}
+
+
+_Files: TypeAlias = TextTable | _ParquetFiles
 
 
 # Folders of copies.
@@ -301,17 +244,25 @@ class _Writer:
 
     Arguments:
         files: of the table.
-        columns: that stay text.
+        names: columns that name rows, labels or groups, which stay text, character by character.
+        categories: columns of categories, which do so too.
         covariates: columns that are copied as numbers or positions even if they name something.
         counter: told how far it is.
     """
 
-    def __init__(self, files: _Files, columns: TextColumns, covariates: Collection[str], counter: Counter) -> None:
+    def __init__(
+        self,
+        files: _Files,
+        names: Collection[str],
+        categories: Collection[str],
+        covariates: Collection[str],
+        counter: Counter,
+    ) -> None:
         self._files, self._counter = files, counter
-        named = {name for name in files.names if name in columns.names or name.startswith(UNNAMED)}
+        named = {name for name in files.names if name in names or name.startswith(UNNAMED)}
         self._named = [name for name in files.names if name in named]
         self._columns = [name for name in files.names if name not in named or name in covariates]
-        self._texts = {name for name in self._columns if name in columns.categories}
+        self._texts = {name for name in self._columns if name in categories}
         self._fractions: set[str] = set()  # columns of numbers that name something and have digits
         self._single = True
 
@@ -332,8 +283,7 @@ class _Writer:
         with ExitStack() as opened:
             values = opened.enter_context((folder / "values").open("wb"))
             names = [_NameWriter(opened, folder / f"{i}.texts") for i in range(len(self._named))]
-            for path, first, frame in files.pieces():
-                file = path.name if len(files.parts) > 1 else ""
+            for file, first, frame in files.pieces(_CELLS):
                 parts = [
                     description.texts[name].encode(frame[name], first, file)
                     if name in self._texts
@@ -402,7 +352,12 @@ class SpooledTable(Table):
     """
 
     def __init__(self, files: _Files, folder: Path, owner: Any, memory: int) -> None:
-        self.path, self.names, self.head = files.path, list(files.names), files.head()
+        self.path, self.names = files.path, list(files.names)
+        while True:
+            with suppress(ReadAgainError):
+                frames = (frame for *_, frame in files.pieces(_CELLS))
+                self.head = next(frames, pd.DataFrame(columns=self.names)).head(_HEAD)
+                break
         self._known = _Description.read(folder)
         self.rows, shape = self._known.rows, (self._known.rows, len(self._known.columns))
         dtype = np.dtype(np.float32 if self._known.single else np.float64)
@@ -431,7 +386,8 @@ class SpooledTable(Table):
 def store_table(
     path: Path,
     known: Collection[str],
-    columns: TextColumns,
+    names: Collection[str],
+    categories: Collection[str],
     covariates: Collection[str],
     wanted: Collection[str] | None,
     storage: Storage,
@@ -442,24 +398,24 @@ def store_table(
     Arguments:
         path: a text table, a Parquet file, or a folder of Parquet files.
         known: names of columns that the caller asks for.
-        columns: that stay text.
+        names: columns that name rows, labels or groups.
+        categories: columns of categories.
         covariates: columns that describe how a row was measured.
         wanted: columns that are needed; all by default.
         storage: how much memory there is, and where copies are made.
         messages: takes notes about what was detected.
     """
-    texts = columns.names | columns.categories
+    texts = {*names, *categories}
     files: _Files = (
         _ParquetFiles(path, wanted if storage.cache is None else None, texts)
         if path.is_dir() or path.suffix.lower() == ".parquet"
-        else _TextFile(path, known, texts, messages)
+        else TextTable(path, known, texts, messages)
     )
-    if files.footprint <= storage.memory and not path.is_dir():
+    footprint = files.rows * (_VALUE * len(files.names) + _TEXT * len(files.texts) + ROW_BYTES)
+    if footprint <= storage.memory and not path.is_dir():
         return None
-    writer, folder = (
-        _Writer(files, columns, covariates, storage.counter),
-        _Folder(storage, path.name.split(".")[0], files.parts),
-    )
+    writer = _Writer(files, names, categories, covariates, storage.counter)
+    folder = _Folder(storage, path.name.split(".")[0], files.parts)
     copy = folder.find_or_make(writer.can_use, writer.write)
     table = SpooledTable(files, copy, folder, storage.memory)
     messages.note(f"{table.rows:,} rows are read from disk, in {size_text(storage.memory)} of memory.")

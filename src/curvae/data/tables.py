@@ -22,7 +22,7 @@ from .columns import ColumnAdvice, FrameTable, RawData, Table, first_rows, looks
 from .dataset import Column, Matrix, Scaling, Schema, one_hot
 from .disk import count_empty, repeated_texts, text_blocks
 from .files import Messages, count, listing, opened_parquet, quoted
-from .spool import Storage, TextColumns, store_table
+from .spool import Storage, store_table
 from .text_tables import MISSING, UNNAMED, name_columns, read_text
 
 __all__ = [
@@ -217,13 +217,13 @@ def read_table(
             raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
         trained = Roles.of(schema)
     known = {*roles.asked, *trained.asked, *(() if schema is None else schema.column_names)}
-    texts = TextColumns({*roles.names, *trained.names}, {*roles.categorical, *trained.categorical})
+    names, categories = {*roles.names, *trained.names}, {*roles.categorical, *trained.categorical}
     table: Table | None = None
     if storage is not None:
         covariates, wanted = {*roles.covariates, *trained.covariates}, None if schema is None else known
-        table = store_table(path, known, texts, covariates, wanted, storage, messages)
+        table = store_table(path, known, names, categories, covariates, wanted, storage, messages)
     if table is None:
-        table = FrameTable(path, read_frame(path, known, texts.names | texts.categories, messages))
+        table = FrameTable(path, read_frame(path, known, names | categories, messages))
     return sort_columns(table, roles, schema, messages, missing)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,6 @@ from ..errors import CurvaeError
 from . import memory
 from .dataset import feature_names
 from .files import (
-    BROKEN_GZIP,
     Messages,
     count,
     guard,
@@ -44,7 +44,6 @@ __all__ = [
     "NUMBER",
     "SEPARATORS",
     "UNNAMED",
-    "Head",
     "NumberFacts",
     "ReadAgainError",
     "TextFile",
@@ -55,7 +54,6 @@ __all__ = [
     "find_text",
     "has_decimal_commas",
     "name_columns",
-    "read_head",
     "read_text",
     "scan",
     "sniff",
@@ -89,7 +87,7 @@ class TextFile:
     lines: int
     quotes: int = 0
 
-    def open(self, newline: str | None = "") -> IO[str]:
+    def open(self, newline: str | None = "") -> AbstractContextManager[IO[str]]:
         return open_file(self.path, "rt", encoding=self.encoding, newline=newline)
 
 
@@ -101,32 +99,23 @@ def scan(path: Path, wanted: str = "a table with a header and rows", messages: M
         wanted: what to give instead of an empty file, for the error.
         messages: takes a note if the encoding was guessed.
     """
-    decoder: codecs.IncrementalDecoder
-    encoding, chunk = "", b""
-    newlines = returns = 0
-    blank, quotes = True, 0
-    try:
-        with open_file(path) as stream:
-            while chunk or not encoding:
-                chunk = stream.read(2**20)
-                if not encoding:
-                    encoding = "utf-16" if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-                    decoder = codecs.getincrementaldecoder(encoding)()
-                binary = b"\0" in chunk and encoding != "utf-16"
-                if encoding != "latin-1":
-                    try:
-                        decoder.decode(chunk, final=not chunk)
-                    except UnicodeDecodeError:
-                        binary = binary or encoding == "utf-16"
-                        encoding = "latin-1"
-                if binary:
-                    raise CurvaeError(f"{path.name} is not a text file; save it as CSV, or rename it after its format")
-                newlines += chunk.count(b"\n")
-                returns += chunk.count(b"\r")
+    with open_file(path) as stream:
+        marked = stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    for encoding in ["utf-16"] if marked else ["utf-8-sig", "latin-1"]:
+        newlines = returns = quotes = 0
+        blank = text = True
+        with suppress(UnicodeDecodeError), open_file(path, "rt", encoding=encoding, newline="") as stream:
+            while text and (chunk := stream.read(2**20)):
+                text = "\0" not in chunk
+                newlines += chunk.count("\n")
+                returns += chunk.count("\r")
+                quotes += chunk.count('"')
                 blank = blank and not chunk.strip()
-                quotes += chunk.count(b'"')
-    except BROKEN_GZIP as error:
-        raise CurvaeError(f"{path.name} is not a complete gzip file ({one_line(error)}); pack it again") from error
+            break
+    else:
+        text = False
+    if not text:
+        raise CurvaeError(f"{path.name} is not a text file; save it as CSV, or rename it after its format")
     if blank:
         raise CurvaeError(f"{path.name} is empty; give {wanted}")
     if messages is not None and encoding == "latin-1":
@@ -271,16 +260,23 @@ class TextTable:
     Attributes:
         names: of the columns.
         texts: columns that stay text, those without a name among them.
-        lines: how many the file has, or one more.
+        rows: how many it has, or some more: the lines of the file.
+        parts: its files.
     """
 
     def __init__(
         self, path: Path, known: Collection[str], texts: Collection[str], messages: Messages, first: bool = False
     ) -> None:
-        self.path, self._messages = path, messages
+        self.path, self.parts, self._messages = path, [path], messages
         self._file = scan(path, messages=messages)
-        self.lines = self._file.lines
-        head, self._separator, records, self.names, self._headed = read_head(self._file, known, messages)
+        self.rows = self._file.lines
+        with self._file.open() as stream:
+            head = list(islice(filter(str.strip, stream), HEAD))
+        self._separator, records = sniff(head, short_header=True)
+        if not records:
+            raise CurvaeError(f"{path.name} has no separate columns; separate them by commas, semicolons or tabs")
+        self.names, self._headed = _header(path, records, known, messages)
+        check_cells(path, pd.DataFrame([self.names], columns=self.names), "the header")
         cells = [cell for record in split(head, self._separator, blanks=False) for cell in record[1:]]
         # Blanks after separators belong to these if they follow each, or if a quote follows them.
         spaced = bool(cells) and all(cell.startswith(" ") for cell in cells)
@@ -291,15 +287,17 @@ class TextTable:
         self.texts = {name for name in self.names if name in texts or name.startswith(UNNAMED)}
         self.texts |= set(self.names[:1] if first else ())
 
-    def pieces(self, rows: int | None = None) -> Iterator[pd.DataFrame]:
-        """Yield the table in pieces of so many rows, or as one piece.
+    def pieces(self, cells: int = sys.maxsize) -> Iterator[tuple[str, int, pd.DataFrame]]:
+        """Yield the table in pieces of so many cells, or as one piece.
+
+        Before each stand the name of its file, which is "" where there is only one, and the number of its first row.
 
         Raises `ReadAgainError` where a piece shows that numbers have decimal commas, or that blanks belong to
         separators.
         """
-        short = False
+        short, first = False, 0
         try:
-            for frame in self._parse(rows):
+            for frame in self._parse(min(self.rows, max(1, cells // len(self.names)))):
                 self._require_format(frame)
                 check_cells(self.path, frame)
                 last = frame[self.names[-1]]
@@ -307,7 +305,8 @@ class TextTable:
                 if is_embedding(self.names):
                     for name in frame.select_dtypes(exclude="number"):
                         frame[name] = frame[name].map(unguard, na_action="ignore")
-                yield frame
+                yield "", first, frame
+                first += len(frame)
         except pd.errors.ParserError as error:
             if not self._blanks:
                 self._blanks = True  # a quote further down may follow blanks
@@ -319,7 +318,7 @@ class TextTable:
         if short:  # a row that is too short looks like one whose last cells are missing
             self._check_widths()
 
-    def _parse(self, rows: int | None) -> Iterator[pd.DataFrame]:
+    def _parse(self, rows: int) -> Iterator[pd.DataFrame]:
         read: Any = partial(
             pd.read_csv,
             self.path,
@@ -334,7 +333,7 @@ class TextTable:
             keep_default_na=False,  # a label may be called NA
             na_values={name: sorted(MISSING) for name in self.names if name not in self.texts},
             low_memory=False,
-            chunksize=rows or self.lines,
+            chunksize=rows,
             **EXACT,
         )
         with ExitStack() as opened:
@@ -372,42 +371,12 @@ def read_text(
     """Read a text table as a frame of numbers, booleans and texts; see `TextTable` for the arguments."""
     table = TextTable(path, known, texts, messages, first)
     # A frame of 8 bytes a cell, and the matrix made of it.
-    size = f"{path.name} ({table.lines:,} lines × {len(table.names):,} columns)"
-    memory.require(16 * table.lines * len(table.names), size)
+    size = f"{path.name} ({table.rows:,} lines × {len(table.names):,} columns)"
+    memory.require(16 * table.rows * len(table.names), size)
     while True:
         with suppress(ReadAgainError):
-            return pd.concat([pd.DataFrame(columns=table.names), *table.pieces()][-1:])
-
-
-class Head(NamedTuple):
-    """The first lines of a text table, and what they tell.
-
-    Arguments:
-        lines: as they are.
-        separator: between fields.
-        records: the lines in fields.
-        names: of the columns.
-        headed: whether the first line holds these names.
-    """
-
-    lines: list[str]
-    separator: str
-    records: list[list[str]]
-    names: list[str]
-    headed: bool
-
-
-def read_head(file: TextFile, known: Collection[str], messages: Messages) -> Head:
-    """Find separator and header of a text table; see `TextTable` for `known` and `messages`."""
-    path = file.path
-    with file.open() as stream:
-        lines = list(islice(filter(str.strip, stream), HEAD))
-    separator, records = sniff(lines, short_header=True)
-    if not records:
-        raise CurvaeError(f"{path.name} has no separate columns; separate them by commas, semicolons or tabs")
-    names, headed = _header(path, records, known, messages)
-    check_cells(path, pd.DataFrame([names], columns=names), "the header")
-    return Head(lines, separator, records, names, headed)
+            frames = [frame for *_, frame in table.pieces()]
+            return frames[0] if frames else pd.DataFrame(columns=table.names)
 
 
 def _header(path: Path, records: list[list[str]], known: Collection[str], messages: Messages) -> tuple[list[str], bool]:

@@ -30,7 +30,6 @@ from .. import memory
 from ..columns import common_stem, named_ends
 from ..dataset import feature_names
 from ..files import (
-    BROKEN_GZIP,
     Messages,
     count,
     fetch,
@@ -209,11 +208,8 @@ def _file_reader(path: Path) -> Callable[..., RawGraph]:
         raise CurvaeError(
             f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
         )
-    try:
-        with open_file(path) as stream:
-            start = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    except BROKEN_GZIP:  # the reader raises the error
-        return read_edge_list
+    with open_file(path) as stream:
+        start = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     # As a list of edges the sizes of a matrix would be an edge.
     if start.startswith(b"%%matrixmarket"):
         return read_adjacency
@@ -854,8 +850,6 @@ def read_graphml(path: Path, weighted: bool) -> RawGraph:
             graph = reader.make_graph(root.find(f"{_SPACE}graph"), keys, defaults)
     except CurvaeError:
         raise
-    except BROKEN_GZIP as error:
-        raise CurvaeError(f"{path.name} is not a complete gzip file ({one_line(error)}); pack it again") from error
     except (ElementTree.ParseError, NetworkXError, LookupError, ValueError) as error:  # some of unknown encodings
         raise CurvaeError(f"{path.name} cannot be read as GraphML: {one_line(error)}; save it again") from error
     for items, kind in ((graph.nodes, "node"), (graph.edges, "edge")):
