@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -357,7 +358,7 @@ class DiskMatrix(_Rows):
             return super().__getitem__(chosen)
         rows, columns = chosen
         width = np.empty((0, self.width or 0))[:, columns].shape[1:]
-        return self[rows].apply(partial(_take_columns, columns=columns), *(width or [None]))
+        return self[rows].apply(itemgetter((slice(None), columns)), *(width or [None]))
 
     def apply(self, function: Callable[[Any], Any], width: int | None) -> DiskMatrix:
         """Apply a function to rows when they are read; `width` is the number of columns that it returns."""
@@ -388,10 +389,6 @@ class DiskMatrix(_Rows):
     def block_rows(self) -> int:
         """Rows of a block, of which many fit in memory at a time, also as dense rows."""
         return max(1, int(min(_BYTES, self.memory // _SHARE) / (8 * max(self.row_length, self.width or 1))))
-
-
-def _take_columns(x: Any, columns: Any) -> Any:
-    return x[:, columns]
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,64 +119,58 @@ _Files: TypeAlias = TextTable | _ParquetFiles
 # Folders of copies.
 
 
-class _Folder:
-    """A folder with copies of some files.
+class _Copy:
+    """A copy of some files, which is made unless it is there; other processes wait for it.
 
     Arguments:
-        storage: where it is; without a cache, in a folder of its own that is removed with this object.
-        name: what copies are called.
-        files: that are copied.
+        path: file or folder of the data, by which the copy is called.
+        parts: the files.
+        storage: where the copy lies; without a cache, in a folder of its own that is removed with this object.
+        usable: returns whether a copy that is there has all that is needed.
+        write: makes a copy in a folder; where it raises `ReadAgainError`, it starts again.
+
+    Attributes:
+        folder: with the copy.
     """
 
-    def __init__(self, storage: Storage, name: str, files: Iterable[Path]) -> None:
-        stats = [(str(file.resolve()), file.stat()) for file in files]
+    def __init__(
+        self,
+        path: Path,
+        parts: Iterable[Path],
+        storage: Storage,
+        usable: Callable[[Path], bool],
+        write: Callable[[Path], None],
+    ) -> None:
+        stats = [(str(file.resolve()), file.stat()) for file in parts]
         described = [_FORMAT, [[file, stat.st_size, stat.st_mtime_ns] for file, stat in stats]]
         fingerprint = hashlib.sha256(json.dumps(described).encode()).hexdigest()
-        self._name, self._root = f"{name}-{fingerprint[:16]}", storage.cache or places("rows")[-1]
+        name, root = f"{path.name.split('.')[0]}-{fingerprint[:16]}", storage.cache or places("rows")[-1]
         try:
-            self._root.mkdir(parents=True, exist_ok=True)
+            root.mkdir(parents=True, exist_ok=True)
             if storage.cache is None:
-                _remove_abandoned(self._root)
-                self._root = Path(tempfile.mkdtemp(dir=self._root))
-                lock = FileLock(f"{self._root}.lock", thread_local=False)
+                _remove_abandoned(root)
+                root = Path(tempfile.mkdtemp(dir=root))
+                lock = FileLock(f"{root}.lock", thread_local=False)
                 lock.acquire()
-                weakref.finalize(self, _remove, self._root, lock)
-        except OSError as error:
-            raise _unwritable(self._root, error) from error
-
-    def find_or_make(self, usable: Callable[[Path], bool], write: Callable[[Path], None]) -> Path:
-        """Return a copy that is `usable`; if there is none, let `write` make one, which may have to start again."""
-        try:
-            with FileLock(self._root / f"{self._name}.lock"):  # others wait, and find it made
-                made = sorted(path for path in self._root.glob(f"{self._name}-*") if path.suffix != ".part")
-                for path in made:
-                    if usable(path):
-                        return path
-                path = self._root / f"{self._name}-{len(made)}"
-                part = path.with_suffix(".part")
+                weakref.finalize(self, _remove, root, lock)
+            with FileLock(root / f"{name}.lock"):
+                made = sorted(folder for folder in root.glob(f"{name}-*") if folder.suffix != ".part")
+                self.folder = next(filter(usable, made), root / f"{name}-{len(made)}")
+                part = self.folder.with_suffix(".part")
                 try:
                     shutil.rmtree(part, ignore_errors=True)
-                    _write(write, part)
-                    return part.replace(path)
+                    while not self.folder.exists():
+                        with suppress(ReadAgainError):
+                            part.mkdir(exist_ok=True)
+                            write(part)
+                            part.replace(self.folder)
                 finally:
                     shutil.rmtree(part, ignore_errors=True)
         except OSError as error:
-            raise _unwritable(self._root, error) from error
-
-
-def _write(write: Callable[[Path], None], folder: Path) -> None:
-    while True:
-        with suppress(ReadAgainError):
-            folder.mkdir(exist_ok=True)
-            write(folder)
-            return
-
-
-def _unwritable(folder: Path, error: OSError) -> CurvaeError:
-    why = error.strerror or one_line(error)
-    return CurvaeError(
-        f"rows cannot be copied to {folder}: {why}; make room there, or give another folder with `cache=…`"
-    )
+            raise CurvaeError(
+                f"rows cannot be copied to {root}: {error.strerror or one_line(error)}; make room there, or give "
+                "another folder with `cache=…`"
+            ) from error
 
 
 def _remove(folder: Path, lock: FileLock) -> None:
@@ -282,7 +276,10 @@ class _Writer:
         truths: dict[str, bool] = {}
         with ExitStack() as opened:
             values = opened.enter_context((folder / "values").open("wb"))
-            names = [_NameWriter(opened, folder / f"{i}.texts") for i in range(len(self._named))]
+            outputs = [
+                [opened.enter_context((folder / f"{i}.{kind}").open("wb")) for kind in ("texts", "ends")]
+                for i in range(len(self._named))
+            ]
             for file, first, frame in files.pieces(_CELLS):
                 parts = [
                     description.texts[name].encode(frame[name], first, file)
@@ -296,8 +293,11 @@ class _Writer:
                     self._single = False
                     raise ReadAgainError
                 values.write(stored.tobytes())
-                for name, writer in zip(self._named, names, strict=True):
-                    writer.add(self._name_texts(name, frame[name]))
+                for name, (texts, ends) in zip(self._named, outputs, strict=True):  # as `StoredTexts` reads them
+                    encoded = [text.encode() for text in self._name_texts(name, frame[name]).tolist()]
+                    lengths = np.array([len(text) for text in encoded], np.int64)
+                    ends.write((texts.tell() + np.cumsum(lengths)).tobytes())
+                    texts.write(b"".join(encoded))
                 description.rows += len(frame)
                 advance(len(frame))
         if not description.rows:
@@ -325,46 +325,30 @@ class _Writer:
         return texts_of(values)
 
 
-class _NameWriter:
-    """Writes texts for `StoredTexts`."""
-
-    def __init__(self, opened: ExitStack, path: Path) -> None:
-        self._texts = opened.enter_context(path.open("wb"))
-        self._ends = opened.enter_context(path.with_suffix(".ends").open("wb"))
-        self._end = 0
-
-    def add(self, texts: NDArray[np.str_]) -> None:
-        encoded = [text.encode() for text in texts.tolist()]
-        ends = self._end + np.cumsum([len(text) for text in encoded], dtype=np.int64)
-        self._texts.write(b"".join(encoded))
-        self._ends.write(ends.tobytes())
-        self._end = int(ends[-1]) if len(ends) else self._end
-
-
 class SpooledTable(Table):
     """A table whose cells were copied to disk.
 
     Arguments:
         files: of the table.
-        folder: with the copy.
-        owner: what must not be deleted while the copy is in use.
+        copy: of the files.
         memory: bytes that rows may take in memory at a time.
     """
 
-    def __init__(self, files: _Files, folder: Path, owner: Any, memory: int) -> None:
+    def __init__(self, files: _Files, copy: _Copy, memory: int) -> None:
         self.path, self.names = files.path, list(files.names)
         while True:
             with suppress(ReadAgainError):
                 frames = (frame for *_, frame in files.pieces(_CELLS))
                 self.head = next(frames, pd.DataFrame(columns=self.names)).head(_HEAD)
                 break
-        self._known = _Description.read(folder)
+        self._known = _Description.read(copy.folder)
         self.rows, shape = self._known.rows, (self._known.rows, len(self._known.columns))
         dtype = np.dtype(np.float32 if self._known.single else np.float64)
-        file = DenseFile(folder / "values", shape, dtype, name=files.path.name, owner=owner)
+        file = DenseFile(copy.folder / "values", shape, dtype, name=files.path.name, owner=copy)
         self._values = DiskMatrix.of(file, shape[1], memory)
         self._named = {
-            name: StoredTexts(folder / f"{i}.texts", files.path.name, owner) for i, name in enumerate(self._known.named)
+            name: StoredTexts(copy.folder / f"{i}.texts", files.path.name, copy)
+            for i, name in enumerate(self._known.named)
         }
 
     def is_numeric(self, name: str) -> bool:
@@ -415,9 +399,8 @@ def store_table(
     if footprint <= storage.memory and not path.is_dir():
         return None
     writer = _Writer(files, names, categories, covariates, storage.counter)
-    folder = _Folder(storage, path.name.split(".")[0], files.parts)
-    copy = folder.find_or_make(writer.can_use, writer.write)
-    table = SpooledTable(files, copy, folder, storage.memory)
+    copy = _Copy(path, files.parts, storage, writer.can_use, writer.write)
+    table = SpooledTable(files, copy, storage.memory)
     messages.note(f"{table.rows:,} rows are read from disk, in {size_text(storage.memory)} of memory.")
     return table
 
@@ -428,7 +411,7 @@ def store_matrix(path: Path, storage: Storage) -> CsrFile:
         members = packed.infolist()
         if all(member.compress_type == zipfile.ZIP_STORED for member in members):
             return CsrFile(path)
-        folder, size = _Folder(storage, path.name.split(".")[0], [path]), sum(one.file_size for one in members)
+        size = sum(member.file_size for member in members)
 
         def write(target: Path) -> None:
             _require_room(target, size, path.name)
@@ -439,5 +422,5 @@ def store_matrix(path: Path, storage: Storage) -> CsrFile:
                         shutil.copyfileobj(source, copy, 1 << 20)
                     advance(1)
 
-        copy = folder.find_or_make(lambda made: True, write)
-    return CsrFile(copy / "rows.npz", path.name, folder)
+        unpacked = _Copy(path, [path], storage, lambda made: True, write)
+    return CsrFile(unpacked.folder / "rows.npz", path.name, unpacked)

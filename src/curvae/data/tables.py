@@ -308,7 +308,12 @@ def sort_columns(
             choices=("model", "mean", "drop") if missing == "error" else (),
         )
         categorical = [name for name in roles.categorical if name not in given]
-        columns, x, left_out = _sort_features(table, features, categorical, advice, messages)
+        cells = {name: table.first_text(name) for name in features if name not in categorical}
+        offenders = {name: cell for name, cell in cells.items() if cell is not None}
+        categories = {name: table.categories(name) for name in categorical}
+        columns = tuple(Column(name, categories.get(name)) for name in features if name not in offenders)
+        x = table.numbers(columns, NOT_NUMBERS, messages)
+        left_out = advice.sort_texts(offenders, columns, x)
     else:
         columns, left_out = tuple(schema.columns), {}
         x = _match_columns(table, features, columns, messages)
@@ -395,9 +400,10 @@ def _index_column(table: Table, nameless: Sequence[str], has_ids: bool, messages
     found: str | None = None
     for name in nameless:
         place, texts = table.names.index(name) + 1, table.texts(name, strip=True)
+        numbers = (pd.to_numeric(pd.Series(block), errors="coerce") for block in text_blocks(texts))
         if all(bool(np.isin(block, list(MISSING)).all()) for block in text_blocks(texts)):
             messages.note(f"column {place} has neither name nor values; it is left out.")
-        elif len(repeated_texts(texts)) or any(map(_has_fractions, text_blocks(texts))):
+        elif len(repeated_texts(texts)) or any(bool((block[np.isfinite(block)] % 1 != 0).any()) for block in numbers):
             raise CurvaeError(f"column {place} of {table.path.name} has no name; give it one in the header")
         elif has_ids or found is not None:
             messages.note(f"column {place} has no name and is left out, since the ids are in another column.")
@@ -405,26 +411,6 @@ def _index_column(table: Table, nameless: Sequence[str], has_ids: bool, messages
             found = name
             messages.note(f"column {place} has no name and a different value in every row; it is used as id.")
     return found
-
-
-def _has_fractions(texts: NDArray[np.str_]) -> bool:
-    numbers = pd.to_numeric(pd.Series(texts), errors="coerce").to_numpy(np.float64)
-    return bool((np.isfinite(numbers) & (numbers != np.floor(numbers))).any())
-
-
-def _sort_features(
-    table: Table, features: Sequence[str], categorical: Collection[str], advice: ColumnAdvice, messages: Messages
-) -> tuple[tuple[Column, ...], Matrix, dict[str, str]]:
-    """Find the features that can be used, their numbers, and columns of texts to leave out, with the reason.
-
-    Raises if a column of texts needs a role, with advice about all columns.
-    """
-    cells = {name: table.first_text(name) for name in features if name not in categorical}
-    offenders = {name: cell for name, cell in cells.items() if cell is not None}
-    categories = {name: table.categories(name) for name in categorical}
-    columns = tuple(Column(name, categories.get(name)) for name in features if name not in offenders)
-    x = table.numbers(columns, NOT_NUMBERS, messages)
-    return columns, x, advice.sort_texts(offenders, columns, x)
 
 
 def _match_columns(table: Table, features: Sequence[str], columns: Sequence[Column], messages: Messages) -> Matrix:
