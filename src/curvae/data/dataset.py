@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -610,13 +609,13 @@ def _names(columns: Sequence[Column]) -> tuple[str, ...]:
     taken = {column.name for column in columns if column.categories is None}
     names: list[str] = []
     for column in columns:
-        if column.categories is None:
-            names.append(column.name)
-            continue
-        for name in column.features:
-            spellings = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
-            names.append(next(spelling for spelling in spellings if spelling not in taken))
-            taken.add(names[-1])
+        for feature in column.features:
+            name, number = feature, 1
+            while column.categories is not None and name in taken:
+                number += 1
+                name = f"{feature} ({number})"
+            taken.add(name)
+            names.append(name)
     return tuple(names)
 
 

@@ -8,7 +8,6 @@ interpreter on NUL bytes and on a number that is cut off at the end of the file.
 from __future__ import annotations
 
 import math
-import os
 import re
 import struct
 import warnings
@@ -103,22 +102,14 @@ def read_folder(folder: Path) -> RawData:
 
 
 def _find(folder: Path, messages: Messages) -> list[str]:
-    root = folder.resolve()
-    names, others, leading_out = [], 0, []
-    for parent, _, files in os.walk(folder):
-        for file in files:
-            path = Path(parent, file)
-            name = path.relative_to(folder).as_posix()
-            if path.suffix.lower() not in (".png", ".jpg", ".jpeg", ".bmp", ".gif"):
-                others += not file.startswith(".")
-            elif not path.resolve().is_relative_to(root):
-                leading_out.append(name)
-            else:
-                names.append(name)
-    if others:
+    """List the image files of a folder and its subfolders, ordered by name."""
+    root, files = folder.resolve(), [path for path in folder.rglob("*") if not path.is_dir()]
+    images = [path for path in files if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".bmp", ".gif")]
+    if others := sum(not path.name.startswith(".") for path in {*files} - {*images}):
         messages.note(f"left out because they are not images: {count(others, 'file')}.")
-    if leading_out:
-        messages.note(f"links to places outside the folder were left out: {quoted(leading_out)}.")
+    names = [path.relative_to(folder).as_posix() for path in images if path.resolve().is_relative_to(root)]
+    if leading_out := {path.relative_to(folder).as_posix() for path in images} - {*names}:
+        messages.note(f"links to places outside the folder were left out: {quoted(sorted(leading_out))}.")
     return sorted(names)
 
 
@@ -155,7 +146,6 @@ def _grey(image: Image.Image) -> tuple[NDArray[np.float32], bool]:
 Split: TypeAlias = Literal["train", "test", "all"]
 
 _PREFIXES: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
-_KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 # SHA-256 of the packed files as published.
 _CHECKSUMS = {
     "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -180,7 +170,7 @@ def read_mnist(split: Split, folder: Path | None = None) -> RawData:
     """Read the digits; see `mnist`."""
     if split not in _PREFIXES:
         raise CurvaeError(f"split is {split!r}; use one of {', '.join(_PREFIXES)}")
-    names = [f"{prefix}-{kind}" for prefix in _PREFIXES[split] for kind in _KINDS]
+    names = [f"{prefix}-{kind}" for prefix in _PREFIXES[split] for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
     if folder is None:
         # A download that broke off leaves only some of the files.
         whole = (place for place in places("mnist") if len(_find_idx(place, names)) == len(names))

@@ -47,10 +47,9 @@ Counter: TypeAlias = Callable[[str, int], Callable[[int], None]]
 ROW_BYTES = 400
 """bytes that a row takes in memory besides its values: its id, and its line in the table of the map"""
 
-_VALUE, _TEXT = 16, 100  # bytes in memory of a number and of a text
+_TEXT = 100  # bytes of a text in memory; a number takes 16
 _CELLS = 1 << 18  # of a piece of a table
 _MOST = 100_000  # different texts of a column
-_HEAD = 10_000  # rows of a table that are kept in memory
 _FORMAT = 1  # of copies; those in another one are made again
 
 
@@ -339,7 +338,7 @@ class SpooledTable(Table):
         while True:
             with suppress(ReadAgainError):
                 frames = (frame for *_, frame in files.pieces(_CELLS))
-                self.head = next(frames, pd.DataFrame(columns=self.names)).head(_HEAD)
+                self.head = next(frames, pd.DataFrame(columns=self.names)).head(10_000)
                 break
         self._known = _Description.read(copy.folder)
         self.rows, shape = self._known.rows, (self._known.rows, len(self._known.columns))
@@ -395,7 +394,7 @@ def store_table(
         if path.is_dir() or path.suffix.lower() == ".parquet"
         else TextTable(path, known, texts, messages)
     )
-    footprint = files.rows * (_VALUE * len(files.names) + _TEXT * len(files.texts) + ROW_BYTES)
+    footprint = files.rows * (16 * len(files.names) + _TEXT * len(files.texts) + ROW_BYTES)
     if footprint <= storage.memory and not path.is_dir():
         return None
     writer = _Writer(files, names, categories, covariates, storage.counter)

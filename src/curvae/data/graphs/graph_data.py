@@ -187,10 +187,6 @@ class Graph:
 
 Edges = NDArray[np.int64]
 
-_ROUNDS = 100  # draws for an edge before it is left out
-_ALIKE = 8  # nodes of about equal degree that are enough to draw from
-_NEAR = 1.25  # how many times larger the degree of a node of about equal degree may be
-
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
@@ -309,7 +305,7 @@ def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed:
     present = graph.edges @ [graph.n_nodes, 1]  # sorted, as edges are
     drawn = np.full_like(edges, -1)
     lacking = np.arange(len(edges))
-    for _ in range(_ROUNDS):
+    for _ in range(100):  # then an edge without a match is left out
         if not len(lacking):
             break
         kinds = kind[edges[lacking]]
@@ -331,9 +327,10 @@ def _kinds(edges: Edges, degree: NDArray[np.integer]) -> NDArray[np.intp]:
     """
     values, counts = np.unique(degree[np.unique(edges)], return_counts=True)
     number, size, lowest, kinds = -1, 0, np.inf, []
+    # Eight nodes are enough to draw from, and a degree is about the same if it is at most 1.25 times smaller.
     for value, nodes in zip(values.tolist()[::-1], counts.tolist()[::-1], strict=True):
-        if size >= _ALIKE or value < lowest:
-            number, size, lowest = number + 1, 0, value / _NEAR
+        if size >= 8 or value < lowest:
+            number, size, lowest = number + 1, 0, value / 1.25
         size += nodes
         kinds.append(number)
     return np.array(kinds[::-1])[np.searchsorted(values, degree).clip(max=len(values) - 1)]
@@ -342,10 +339,8 @@ def _kinds(edges: Edges, degree: NDArray[np.integer]) -> NDArray[np.intp]:
 # How central the nodes of a graph are, and how far they are from one node.
 
 _ALL = 2000  # a graph of at most so many nodes is measured from every node
-_SAMPLED = 300  # nodes from which a larger graph is measured, and at least so many of a very large one:
-_FEWEST = 30
+_SAMPLED = 300  # nodes from which a larger graph is measured, and at least 30 of a very large one
 _WORK = 6 * 10**8  # links that are followed from all of them
-_PIVOTS = 30  # nodes from which the places of all others are told
 _BLOCK = 1 << 22  # distances held at once
 
 
@@ -394,7 +389,7 @@ def steps_to_some(graph: Graph) -> NDArray[np.float64]:
                [2., 1., 0., 4.],
                [4., 4., 4., 0.]])
     """
-    chosen = np.sort(np.random.default_rng(0).permutation(graph.n_nodes)[:_PIVOTS])
+    chosen = np.sort(np.random.default_rng(0).permutation(graph.n_nodes)[:30])
     steps = steps_between(graph.adjacency(), chosen)
     return np.where(np.isfinite(steps), steps, 2 * steps[np.isfinite(steps)].max()).T
 
@@ -416,7 +411,7 @@ def closeness(graph: Graph, seed: int = 0) -> NDArray[np.float64]:
     nodes, adjacency = graph.n_nodes, graph.adjacency()
     sampled = np.arange(nodes)
     if nodes > _ALL:
-        asked = min(_SAMPLED, max(_FEWEST, _WORK // max(1, adjacency.nnz)))
+        asked = min(_SAMPLED, max(30, _WORK // max(1, adjacency.nnz)))
         sampled = np.sort(np.random.default_rng(seed).choice(nodes, asked, replace=False))
     total = np.zeros(nodes)
     for part in np.array_split(sampled, -(-len(sampled) * nodes // _BLOCK)):
@@ -477,8 +472,7 @@ def common_neighbours(adjacency: csr_array, directed: bool = False) -> Rule:
     if directed:  # after the rows of edges from nodes come those of edges to them
         adjacency = csr_array(vstack([adjacency, adjacency.T], format="csr"))
         adjacency.sort_indices()
-    starts, degree = adjacency.indptr.astype(np.int64), np.diff(adjacency.indptr).astype(np.int64)
-    keys = np.repeat(np.arange(len(degree), dtype=np.int64), degree) * nodes + adjacency.indices  # of all links, sorted
+    degree = np.diff(adjacency.indptr).astype(np.int64)
 
     def count(pairs: Edges) -> NDArray[np.float64]:
         # Neighbours of the end that has fewer are looked up among those of the other.
@@ -488,12 +482,9 @@ def common_neighbours(adjacency: csr_array, directed: bool = False) -> Rule:
         steps = np.cumsum(degree[few])
         found = np.zeros(len(pairs))
         for block in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(steps // _BLOCK)) + 1):
-            size = degree[few[block]]
-            row = np.repeat(np.arange(len(block)), size)
-            within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
-            asked = many[block][row] * nodes + adjacency.indices[starts[few[block]][row] + within]
-            place = np.searchsorted(keys, asked).clip(max=max(len(keys) - 1, 0))
-            found[block] = np.bincount(row, keys[place] == asked, minlength=len(block)) if len(row) else 0.0
+            row, neighbour = adjacency[few[block]].nonzero()
+            shared = np.asarray(adjacency[many[block][row], neighbour] != 0).ravel()
+            found[block] = np.bincount(row, shared, minlength=len(block))
         return found
 
     return count

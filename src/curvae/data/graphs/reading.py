@@ -82,9 +82,6 @@ Ends = tuple[str, str]
 """names of the columns with the first and the second node of an edge; without a header their numbers, from 1"""
 
 
-_FOLDER = "graphs"
-_ADDRESS = "https://raw.githubusercontent.com/HazyResearch/hyperbolics/"
-
 # Files of Sala et al. (2018), Representation tradeoffs for hyperbolic embeddings, as first committed: their folders on
 # the web, names and SHA-256.
 BUILT_IN_GRAPHS = {
@@ -204,7 +201,7 @@ def _file_reader(path: Path) -> Callable[..., RawGraph]:
     name = path.name.lower().removesuffix(".gz")
     if (known := next((reader for ending, reader in GRAPH_FILES.items() if name.endswith(ending)), None)) is not None:
         return known
-    if name.endswith(_UNREAD):
+    if name.endswith((".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".npy", ".pkl", ".gpickle", ".pt")):
         raise CurvaeError(
             f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
         )
@@ -224,10 +221,11 @@ def _find(source: str | Path) -> Path:
     if str(source) not in BUILT_IN_GRAPHS:
         raise not_found(path, BUILT_IN_GRAPHS, f"graphs known by name are {', '.join(BUILT_IN_GRAPHS)}")
     folder, file, checksum = BUILT_IN_GRAPHS[str(source)]
-    for found in (place / name for place in places(_FOLDER) for name in (file, f"{file}.gz")):
+    for found in (place / name for place in places("graphs") for name in (file, f"{file}.gz")):
         if found.is_file():
             return found
-    return fetch(_FOLDER, _ADDRESS + folder, {file: checksum}, what=f"graph {source}") / file
+    address = f"https://raw.githubusercontent.com/HazyResearch/hyperbolics/{folder}"
+    return fetch("graphs", address, {file: checksum}, what=f"graph {source}") / file
 
 
 # Names of nodes as numbers: how the two columns of a list of edges become nodes and links.
@@ -329,7 +327,6 @@ _WEIGHTS = ("weight", "weights", "value", "score", "strength", "count", "w")
 HEADER_ADVICE = "; use header=False if it is an edge"
 """what to do where the first line may be no header"""
 
-_WIDEST = 3  # columns of a list of edges: two nodes and a weight
 _WANTED = "two names a line, one line an edge"
 _LEFT_OUT = "left out: {} beside the names; use weighted=True to read weights."
 _STARTS = " \t\n\r\x0b\x0c#%"  # of lines that may be blank or a comment
@@ -615,7 +612,7 @@ def end_columns(
             raise CurvaeError(f"source_column=… and target_column=… both are {ends[0]!r}; name two columns")
         return columns.index(ends[0]), columns.index(ends[1])
     found = named_ends(header) if header else None
-    if found is None and width > _WIDEST:
+    if found is None and width > 3:
         rows = f"curvae fit {shlex.quote(str(source))}" if isinstance(source, Path) else "PoincareVAE"
         first, second = (json.dumps(name, ensure_ascii=False) for name in columns[:2])
         raise CurvaeError(
@@ -826,8 +823,6 @@ def from_pairs(source: Any, weighted: bool) -> RawGraph:
     return RawGraph(what, *number_nodes(what, *code_nodes(*(pd.Series(column) for column in pairs.T))))
 
 
-_CHUNK = 2**20
-_MEMORY = 30  # bytes for the elements and the graph, per byte of the file
 _SPACE = "{http://graphml.graphdrawing.org/xmlns}"
 _NEEDED = {"node": ("id",), "edge": ("source", "target"), "data": ("key",), "key": ("id",)}
 
@@ -868,9 +863,10 @@ def _parse_xml(path: Path) -> ElementTree.Element:
 
     chunks, size = [], 0
     with open_file(path) as stream:
-        while chunk := stream.read(_CHUNK):
+        while chunk := stream.read(2**20):
             size += len(chunk)
-            memory.require(_MEMORY * size, f"{path.name} (at least {size:,} bytes)", fix="use fewer edges")
+            # Of the elements and the graph, per byte of the file.
+            memory.require(30 * size, f"{path.name} (at least {size:,} bytes)", fix="use fewer edges")
             chunks.append(chunk)
     return ElementTree.fromstringlist(chunks, ElementTree.XMLParser(target=Builder()))
 
@@ -936,5 +932,3 @@ GRAPH_FILES: dict[str, Callable[..., RawGraph]] = {
     ".graphml": read_graphml,
     ".parquet": read_parquet_edges,
 }
-
-_UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".npy", ".pkl", ".gpickle", ".pt")
