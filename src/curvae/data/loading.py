@@ -13,7 +13,7 @@ from .columns import RawData
 from .dataset import Dataset, NumberColumns, Schema, feature_names
 from .disk import CsrFile, DenseFile, DiskMatrix, csr_size
 from .files import Messages, not_found, require_file
-from .graphs.reading import BUILT_IN_GRAPHS, GRAPH_FILES
+from .graph_reading import BUILT_IN_GRAPHS, GRAPH_FILES
 from .matrices import raw_matrix, read_folder, read_mnist, read_npy, read_sparse_matrix
 from .spool import ROW_BYTES, Counter, Storage, store_matrix
 from .synthetic import branching_diffusion, flat

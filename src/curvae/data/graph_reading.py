@@ -25,11 +25,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, issparse, triu
 
-from ...errors import CurvaeError
-from .. import memory
-from ..columns import common_stem, named_ends
-from ..dataset import feature_names
-from ..files import (
+from ..errors import CurvaeError
+from . import memory
+from .columns import common_stem, named_ends
+from .dataset import feature_names
+from .files import (
     Messages,
     count,
     fetch,
@@ -42,9 +42,20 @@ from ..files import (
     quoted,
     require_file,
 )
-from ..matrices import read_sparse
-from ..tables import require_column
-from ..text_tables import (
+from .graph_data import Graph
+from .graph_merging import (
+    Categories,
+    Filling,
+    NodeRequest,
+    NodeTable,
+    RawGraph,
+    describe_nodes,
+    merge_links,
+    names_nodes,
+)
+from .matrices import read_sparse
+from .tables import require_column
+from .text_tables import (
     BLANKS,
     COMMA_NUMBER,
     HEAD,
@@ -60,8 +71,6 @@ from ..text_tables import (
     split,
     texts_of,
 )
-from .graph_data import Graph
-from .merging import Categories, Filling, NodeRequest, NodeTable, RawGraph, describe_nodes, merge_links, names_nodes
 
 __all__ = [
     "BUILT_IN_GRAPHS",

@@ -16,9 +16,9 @@ from scipy.sparse import coo_array, csr_array, issparse, vstack
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh, svds
 
-from ...errors import CurvaeError
-from ..column_statistics import has_missing
-from ..files import count, quoted
+from ..errors import CurvaeError
+from .column_statistics import has_missing
+from .files import count, quoted
 
 __all__ = [
     "BASELINES",

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components
 
-from ...errors import CurvaeError
-from ..column_statistics import column_statistics, has_missing, missing_by_column, resolve_missing
-from ..columns import FrameTable
-from ..dataset import Column, as_matrix, check_ids, feature_names, one_hot
-from ..files import Messages, count, quoted, require_file
-from ..matrices import read_npy, read_sparse
-from ..tables import TABLES, named_frame, read_frame, require_column
-from ..text_tables import NUMBER, UNNAMED
+from ..errors import CurvaeError
+from .column_statistics import column_statistics, has_missing, missing_by_column, resolve_missing
+from .columns import FrameTable
+from .dataset import Column, as_matrix, check_ids, feature_names, one_hot
+from .files import Messages, count, quoted, require_file
 from .graph_data import Graph, link_matrix
+from .matrices import read_npy, read_sparse
+from .tables import TABLES, named_frame, read_frame, require_column
+from .text_tables import NUMBER, UNNAMED
 
 __all__ = [
     "Categories",
