@@ -378,13 +378,12 @@ class ColumnAdvice:
 
     Arguments:
         table: the columns.
-        has_id, has_label: whether a column has this role already.
+        taken: roles that columns have already, of "id" and "label"; a proposal takes its role too.
         choices: values of `missing` to propose where values are missing; none where one was given.
     """
 
     table: Table
-    has_id: bool = False
-    has_label: bool = False
+    taken: set[str] = field(default_factory=set)
     choices: Sequence[Missing] = ()
     _proposals: list[tuple[str, str, tuple[tuple[str, str], ...]]] = field(default_factory=list)
     _left_out: dict[str, str] = field(default_factory=dict)
@@ -403,11 +402,9 @@ class ColumnAdvice:
         wrong = [name for name, one in known.items() if 2 * one.numbers >= rows - one.gaps]
         texts = {name: one for name, one in known.items() if name not in wrong}
         unique = [name for name, one in texts.items() if one.distinct == rows]
-        if unique and not self.has_id:
+        if unique and "id" not in self.taken:
             name = next((name for name in unique if _IDENTIFIER.search(name)), unique[0])
-            shown = f"{name!r} ({offenders[name]}, a different text in every row)"
-            self._proposals.append(("Probably an id", shown, (("id", name),)))
-            self.has_id = True
+            self._propose("id", name, f"{name!r} ({offenders[name]}, a different text in every row)")
             del texts[name]
         for name, one in texts.items():
             self._add_text(name, one, offenders[name])
@@ -418,14 +415,18 @@ class ColumnAdvice:
             raise self._error()
         return self._left_out
 
+    def _propose(self, role: str, name: str, shown: str) -> None:
+        """Propose that a column is the id or the label."""
+        self._proposals.append(("Probably an id" if role == "id" else "Probably a label", shown, ((role, name),)))
+        self.taken.add(role)
+
     def _add_text(self, name: str, known: TextSummary, cell: str) -> None:
         rows, distinct = self.table.rows, known.distinct
         shown = f"{name!r} ({cell}, {distinct:,} different texts)"
         if distinct == 1:
             self._left_out[name] = "constant"
-        elif _LABEL.search(name) and not self.has_label:
-            self._proposals.append(("Probably a label", shown, (("label", name),)))
-            self.has_label = True
+        elif _LABEL.search(name) and "label" not in self.taken:
+            self._propose("label", name, shown)
         # Up to 10 different texts never are too many to be categories, and more than 100 always are.
         elif distinct == rows or distinct > min(100, max(10, rows // 2)):
             self._left_out[name] = f"{distinct:,} different texts in {count(rows, 'row')}"
@@ -441,15 +442,11 @@ class ColumnAdvice:
         self._left_out |= {columns[j].name: why for j, why in useless_columns(known).items()}
         for j, column in enumerate(columns):
             name, values = column.name, some[:, j]
-            named = _IDENTIFIER.search(name) and not known.missing[j]
-            if named and not self.has_id and _is_identifier(name, values, known.high[j] - known.low[j], known.rows):
-                shown = f"{name!r} (a different integer in every row)"
-                self._proposals.append(("Probably an id", shown, (("id", name),)))
-                self.has_id = True
-            elif not self.has_label and _LABEL.search(name) and bool((values == np.floor(values)).all()):
-                shown = f"{name!r} ({len(np.unique(values)):,} different integers)"
-                self._proposals.append(("Probably a label", shown, (("label", name),)))
-                self.has_label = True
+            named = "id" not in self.taken and _IDENTIFIER.search(name) and not known.missing[j]
+            if named and _is_identifier(name, values, known.high[j] - known.low[j], known.rows):
+                self._propose("id", name, f"{name!r} (a different integer in every row)")
+            elif "label" not in self.taken and _LABEL.search(name) and bool((values == np.floor(values)).all()):
+                self._propose("label", name, f"{name!r} ({len(np.unique(values)):,} different integers)")
         fixes = [fix for *_, fix in self._proposals]
         taken = {value for fix in fixes for role, value in fix if role in ("id", "label")} | {*self._left_out}
         used = [column for column in columns if column.name not in taken]
@@ -472,7 +469,7 @@ class ColumnAdvice:
             parts.append(f"Left out: {_left_out_text(self._left_out)}")
         found = ". ".join([f"{self.table.path.name} has text in columns without a role", *parts])
         fixes = [fix for *_, fix in self._proposals if fix]
-        if self.has_label:  # there is one label only
+        if "label" in self.taken:  # there is one label only
             fixes = [fix[:1] + tuple(way for way in fix[1:] if way[0] != "label") for fix in fixes]
         return FixableError(found, fixes) if fixes else CurvaeError(found)
 
@@ -557,19 +554,11 @@ class RawData:
             require_sums(self.x, self.columns, self.source)
         schema = given or self.fit(missing)
         x, features, kept = self._resolve(schema, missing)
-        rows_given = self.x.shape[0]
-        ids: Texts = DiskTexts.numbers(rows_given) if self.ids is None else self.ids
+        ids: Texts = DiskTexts.numbers(self.x.shape[0]) if self.ids is None else self.ids
         ids = ids if isinstance(self.x, DiskMatrix) else in_memory(ids)
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
-        rows: dict[str, Any] = {
-            "ids": ids,
-            "labels": self.labels,
-            "groups": self.groups,
-            "exposure": self.exposure,
-            "context": self.context,
-        }
-        if kept is not None:
-            rows = {name: None if values is None else values[kept] for name, values in rows.items()}
+        others = {name: getattr(self, name) for name in ("labels", "groups", "exposure", "context")}
+        rows = {name: None if values is None else values[kept] for name, values in ({"ids": ids} | others).items()}
         if given is None:
             self._require_rows(2, x.shape[0])
             self.judge(x)
@@ -591,19 +580,18 @@ class RawData:
     def arrays(self, schema: Schema, missing: Missing) -> Arrays:
         """The inputs of a model alone, without ids and labels."""
         _, features, kept = self._resolve(schema, missing)
-        others = {"context": self.context, "size": self.exposure}
-        if kept is not None:
-            others = {name: None if values is None else values[kept] for name, values in others.items()}
+        context, size = (None if values is None else values[kept] for values in (self.context, self.exposure))
         shape = schema.shape if len(schema.shape) > 1 else ()
-        return Arrays(features, **others, blocks=schema.blocks, shape=shape, missing=missing == "model")
+        return Arrays(features, context, size, blocks=schema.blocks, shape=shape, missing=missing == "model")
 
-    def _resolve(self, schema: Schema, missing: Missing) -> tuple[Any, Any, NDArray[np.int64] | None]:
+    def _resolve(self, schema: Schema, missing: Missing) -> tuple[Any, Any, Any]:
         """Deal with missing values; return the numbers, the features that they become, and the rows that were kept."""
         x, kept = resolve_missing(self.x, schema.column_names, schema.fills, missing, self.messages, self.choices)
         if missing == "model" and has_missing(self.x) and (empty := column_statistics(self.x).empty).size:
             names = empty if self.ids is None else in_memory(self.ids[empty])
             raise CurvaeError(f"{self.source} has rows without a single value: {quoted(names)}; remove them")
-        return x, one_hot(x, schema.columns, self.source) if schema.categorical else x, kept
+        features = one_hot(x, schema.columns, self.source) if schema.categorical else x
+        return x, features, slice(None) if kept is None else kept
 
     def _require_rows(self, least: int, rows: int | None = None) -> None:
         rows = self.x.shape[0] if rows is None else rows

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from operator import eq
+from operator import eq, itemgetter
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -209,7 +209,7 @@ class Dataset:
         """Yield the rows in memory: all at once, or some at a time if they lie on disk."""
         step = self.x.block_rows if isinstance(self.x, DiskMatrix) else max(1, len(self))
         for start in range(0, len(self), step):
-            yield self._map(partial(_read_slice, rows=slice(start, start + step)))
+            yield self._map(itemgetter(slice(start, start + step))).load()
 
     def _map(self, function: Callable[[Any], Any]) -> Dataset:
         """Apply a function to all that has one entry per row."""
@@ -235,10 +235,6 @@ class Dataset:
             _hash_texts(self.context_names, digest)
             hash_rows(self.context, digest)
         return digest.hexdigest()
-
-
-def _read_slice(values: Any, rows: slice) -> Any:
-    return in_memory(values[rows])
 
 
 def hash_rows(x: Any, digest: hashlib._Hash) -> None:
@@ -279,7 +275,9 @@ def as_matrix(x: Any, what: str = "x") -> Matrix:
     if not issparse(values):
         return np.ascontiguousarray(values, dtype=dtype)
     rows = csr_array(values, dtype=dtype)
-    rows.sum_duplicates()
+    if not rows.has_canonical_format:
+        rows = rows.copy()  # arrays may be those of x
+        rows.sum_duplicates()
     return rows
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -149,15 +149,6 @@ class DenseFile(RowFile):
 
 
 _PARTS = ("data", "indices", "indptr")
-_HEADER = 30  # bytes of the header of a member of a zip archive, before its name
-
-
-class _Part(NamedTuple):
-    """An array in a file: where it begins, in bytes, and what it holds."""
-
-    start: int
-    dtype: np.dtype[Any]
-    length: int
 
 
 def csr_size(path: Path) -> int:
@@ -189,7 +180,7 @@ class CsrFile(RowFile):
                 self._parts = dict(zip(_PARTS, (_locate(file, member) for member in members), strict=True))
         except Exception as error:  # a broken file can make the reader raise anything
             raise self._broken(one_line(error)) from error
-        self.values = self._parts["data"].length
+        self.values = self._parts["data"][2]
         self.row_bytes = 8.0 * max(1.0, self.values / max(1, self.rows))
 
     def _read(self, start: int, stop: int) -> csr_array:
@@ -207,25 +198,25 @@ class CsrFile(RowFile):
 
     def _slice(self, name: str, start: int, count: int) -> NDArray[Any]:
         """Read a part of one of the arrays."""
-        part = self._parts[name]
-        return self._array(part.dtype, count, part.start + start * part.dtype.itemsize)
+        begin, dtype, _ = self._parts[name]
+        return self._array(dtype, count, begin + start * dtype.itemsize)
 
     def _broken(self, why: str) -> CurvaeError:
         return CurvaeError(f"{self.name} cannot be read as a matrix of scipy.sparse.save_npz: {why}; save it again")
 
 
-def _locate(file: Any, member: zipfile.ZipInfo) -> _Part:
-    """Find where an array of an archive lies that is not compressed."""
+def _locate(file: Any, member: zipfile.ZipInfo) -> tuple[int, np.dtype[Any], int]:
+    """Find where an array of an archive lies that is not compressed: its first byte, its type and its length."""
     file.seek(member.header_offset)
-    header = file.read(_HEADER)
+    header = file.read(30)  # then come the name and extra fields of the member
     name, extra = (int.from_bytes(header[place : place + 2], "little") for place in (26, 28))
-    file.seek(member.header_offset + _HEADER + name + extra)
+    file.seek(name + extra, 1)
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     (count,), _, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("it holds objects")
-    return _Part(file.tell(), dtype, count)
+    return file.tell(), dtype, count
 
 
 class StoredTexts(RowFile):

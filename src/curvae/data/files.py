@@ -26,7 +26,6 @@ __all__ = [
     "fetch",
     "guard",
     "is_embedding",
-    "is_packed",
     "listing",
     "not_found",
     "one_line",
@@ -105,13 +104,13 @@ BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a broken 
 
 
 # What a path may lead to instead of a file; reading some of these never ends.
-_OTHERS = (
-    (stat.S_ISDIR, "a folder; give a file"),
-    (stat.S_ISFIFO, "a pipe; save what comes through it as a file and give that"),
-    (stat.S_ISSOCK, "a socket; give a file"),
-    (stat.S_ISCHR, "a device; give a file"),
-    (stat.S_ISBLK, "a device; give a file"),
-)
+_OTHERS = {
+    stat.S_IFDIR: "a folder; give a file",
+    stat.S_IFIFO: "a pipe; save what comes through it as a file and give that",
+    stat.S_IFSOCK: "a socket; give a file",
+    stat.S_IFCHR: "a device; give a file",
+    stat.S_IFBLK: "a device; give a file",
+}
 
 
 def refuse_dangling(path: Path) -> None:
@@ -135,10 +134,8 @@ def require_file(path: Path) -> None:
     A path that does not exist raises `FileNotFoundError`, so that the caller can say what is expected there.
     """
     refuse_dangling(path)
-    mode = path.stat().st_mode
-    for is_such, what in _OTHERS:
-        if is_such(mode):
-            raise CurvaeError(f"{path} is {what}")
+    if (what := _OTHERS.get(stat.S_IFMT(path.stat().st_mode))) is not None:
+        raise CurvaeError(f"{path} is {what}")
 
 
 def not_found(path: Path, known: Iterable[str], others: str) -> CurvaeError:
@@ -159,16 +156,11 @@ def suggest_path(path: Path, others: str, known: Iterable[str] = ()) -> str:
     return f"did you mean {quoted(near)}? {others[0].upper()}{others[1:]}" if near else others
 
 
-def is_packed(path: Path) -> bool:
-    """Whether the name of a file says that it is gzipped."""
-    return path.suffix.lower() == ".gz"
-
-
 @contextmanager
 def open_file(path: Path, mode: str = "rb", **options: Any) -> Iterator[IO[Any]]:
     """Open a file for reading; decompress it if its name ends in .gz, and raise if it was packed incompletely."""
     require_file(path)
-    opener: Any = gzip.open if is_packed(path) else open
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         with opener(path, mode, **options) as stream:
             yield stream

@@ -47,7 +47,6 @@ Matrix: TypeAlias = NDArray[np.float64] | csr_array
 Categories: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
 NodeTable: TypeAlias = str | Path | pd.DataFrame
 
-_DENSE = 0.25  # share of values that are not 0 from which a sparse matrix is not worth being one
 _NAMES = ("id", "node", "name")  # usual names of the column with the names of nodes
 
 
@@ -416,9 +415,8 @@ def read_matrix(source: Any, messages: Messages) -> tuple[str, Matrix]:
     if not issparse(matrix):
         return name, np.ascontiguousarray(matrix, dtype=np.float64)
     matrix = csr_array(matrix, dtype=np.float64, copy=True)
-    matrix.sum_duplicates()
     matrix.eliminate_zeros()
-    if matrix.nnz > _DENSE * matrix.shape[0] * matrix.shape[1]:
+    if 4 * matrix.nnz > matrix.shape[0] * matrix.shape[1]:
         messages.note(f"{name} has few zeros and is treated as a dense matrix.")
         return name, matrix.toarray()
     return name, matrix

@@ -28,12 +28,11 @@ from scipy.sparse import coo_array, csr_array, issparse, triu
 from ..errors import CurvaeError
 from . import memory
 from .columns import common_stem, named_ends
-from .dataset import feature_names
+from .dataset import as_matrix, feature_names
 from .files import (
     Messages,
     count,
     fetch,
-    is_packed,
     not_found,
     one_line,
     open_file,
@@ -164,10 +163,8 @@ def load_graph(
         (['ann', 'ben', 'cem'], [[0, 1], [1, 2]], ('given in both directions and merged: 1 edge.',))
     """
     asked = NodeRequest(nodes, label, features, features_file, categorical, isolated, missing)
-    ends = None
-    if source_column is not None and target_column is not None:
-        ends = source_column, target_column
-    elif source_column is not None or target_column is not None:
+    ends = None if source_column is None or target_column is None else (source_column, target_column)
+    if (source_column, target_column) != (ends or (None, None)):
         raise CurvaeError("an edge has two nodes; give both source_column=… and target_column=…")
     try:
         raw = _read(source, weighted, header, ends)
@@ -374,7 +371,8 @@ def read_edge_list(path: Path, weighted: bool, header: bool | None = None, ends:
         names, codes = code_nodes(frame[left], frame[right])
 
     def where(row: int) -> str:
-        return f"line {_look(file).number(row + skipped)}"
+        lines = _look(file)
+        return f"line {np.delete(np.arange(1, lines.total + 1), lines.skipped)[row + skipped]}"
 
     names, links = number_nodes(path.name, names, codes[:, skipped:], where, f"give {_WANTED}")
     if not any(re.search(r"\w", record[right]) for record in records):  # an arrow, or another format
@@ -426,7 +424,6 @@ def _read_cells(file: TextFile, weighted: bool, ends: Ends | None) -> tuple[pd.D
             index_col=False,
             skiprows=lines.skipped,
             encoding=file.encoding,
-            compression="gzip" if is_packed(path) else None,
             dtype=str,
             na_filter=False,  # a node may be called NA
             skipinitialspace=True,
@@ -492,10 +489,6 @@ class _Lines:
     total: int
     skipped: list[int]
     head: list[str]
-
-    def number(self, row: int) -> int:
-        """Number in the file, from 1, of the line with this edge."""
-        return int(np.delete(np.arange(1, self.total + 1), self.skipped)[row])
 
     def check(self, separator: str, width: int) -> CurvaeError:
         """Raise for the first line with an open quote or another number of fields; if none has, return an error."""
@@ -745,11 +738,8 @@ def from_matrix(matrix: Any, weighted: bool, source: str = "the matrix", first: 
         raise CurvaeError(
             f"{source} is {rows:,} × {columns:,}; give a square matrix, with one row and one column per node"
         )
-    if matrix.dtype.kind not in "biuf":
-        raise CurvaeError(f"{source} holds {matrix.dtype}, not real numbers; convert it to float")
     memory.require(100 * rows, f"{source} ({rows:,} nodes)", fix="give a smaller graph")
-    matrix = csr_array(matrix, dtype=np.float64, copy=True)
-    matrix.sum_duplicates()
+    matrix = csr_array(as_matrix(matrix, source), dtype=np.float64, copy=True)
     matrix.eliminate_zeros()
     if not np.isfinite(matrix.data).all():
         raise CurvaeError(f"{source} holds missing or infinite values; replace them")

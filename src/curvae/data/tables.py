@@ -303,8 +303,7 @@ def sort_columns(
     if schema is None:
         advice = ColumnAdvice(
             table,
-            has_id=held["id"] is not None or index is not None,
-            has_label=held["label"] is not None,
+            {role for role, name in (("id", held["id"] or index), ("label", held["label"])) if name is not None},
             choices=("model", "mean", "drop") if missing == "error" else (),
         )
         categorical = [name for name in roles.categorical if name not in given]

@@ -27,7 +27,6 @@ from .files import (
     count,
     guard,
     is_embedding,
-    is_packed,
     one_line,
     open_file,
     quoted,
@@ -328,7 +327,6 @@ class TextTable:
             names=self.names,
             index_col=False,
             encoding=self._file.encoding,
-            compression="gzip" if is_packed(self.path) else None,
             dtype=dict.fromkeys(self.texts, str),
             keep_default_na=False,  # a label may be called NA
             na_values={name: sorted(MISSING) for name in self.names if name not in self.texts},
