@@ -578,7 +578,7 @@ class RawData:
         ), schema
 
     def arrays(self, schema: Schema, missing: Missing) -> Arrays:
-        """The inputs of a model alone, without ids and labels."""
+        """Return the inputs of a model alone, without ids and labels."""
         _, features, kept = self._resolve(schema, missing)
         context, size = (None if values is None else values[kept] for values in (self.context, self.exposure))
         shape = schema.shape if len(schema.shape) > 1 else ()

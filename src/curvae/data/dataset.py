@@ -282,7 +282,7 @@ def as_matrix(x: Any, what: str = "x") -> Matrix:
 
 
 def feature_names(width: int) -> tuple[str, ...]:
-    """Names for features that have none: x1, x2, …"""
+    """Name features that have no names: x1, x2, …"""
     return tuple(f"x{i}" for i in range(1, width + 1))
 
 
@@ -530,7 +530,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, d: Any) -> Schema:
-        """Inverse of `to_json`."""
+        """Convert plain values back to a schema; raise where they are malformed."""
         _expect(isinstance(d, dict), "it is not an object")
         _expect(d.get("kind") in get_args(Kind), f"kind is {d.get('kind')!r}, not one of {', '.join(get_args(Kind))}")
         _expect(isinstance(d.get("columns"), list), "columns is not a list")
@@ -603,7 +603,7 @@ def source_columns(x: NDArray[np.float64], columns: Sequence[Column]) -> dict[st
 
 
 def _names(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Unique names of the features that columns become: those of categories get a number where they are taken."""
+    """Name the features that columns become: those of categories get a number where a name is taken."""
     taken = {column.name for column in columns if column.categories is None}
     names: list[str] = []
     for column in columns:
@@ -675,7 +675,7 @@ class Scaling:
         return cls(np.where(constant, value, known.mean), np.where(constant, 1.0, known.deviation), constant)
 
     def only(self, features: NDArray[np.bool_]) -> Scaling:
-        """This scaling of some features; the others are left as they are."""
+        """Restrict the scaling to some features; the others are left as they are."""
         if features.all():
             return self
         constant = None if self.constant is None else self.constant & features
@@ -698,12 +698,12 @@ class Scaling:
         return np.concatenate(found)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_tensors` makes a scaling of, by name."""
+        """Return the arrays that `from_tensors` makes a scaling of, by name."""
         return {f"scaling.{name}": values for name, values in vars(self).items() if values is not None}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Scaling:
-        """The scaling whose arrays are among these tensors."""
+        """Make the scaling whose arrays are among these tensors."""
         names = [f"scaling.{field.name}" for field in fields(cls)]
         return cls(*(tensors[name].numpy() for name in names if name in tensors))
 

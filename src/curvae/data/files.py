@@ -86,7 +86,7 @@ def decimal(number: float, places: int = 2) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an exception without line breaks."""
+    """Return the message of an exception without line breaks."""
     return " ".join(str(error).split())
 
 
@@ -139,7 +139,7 @@ def require_file(path: Path) -> None:
 
 
 def not_found(path: Path, known: Iterable[str], others: str) -> CurvaeError:
-    """The error about a file that does not exist, with names like its own: of files beside it, and of what is known.
+    """Make the error about a file that does not exist, with names like its own: of files beside it, and known ones.
 
     `others` says what else can be given; it begins with a small letter.
     """
@@ -181,7 +181,7 @@ def opened_parquet(path: Path, **how: Any) -> Iterator[Any]:
 
 
 def places(name: str) -> list[Path]:
-    """Folders in which to look for a data set: under CURVAE_DATA, then in the user's cache."""
+    """List the folders in which to look for a data set: under CURVAE_DATA, then in the user's cache."""
     data, cache = os.environ.get("CURVAE_DATA"), os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return [*([Path(data, name)] if data else []), Path(cache, "curvae", name)]
 
@@ -232,11 +232,11 @@ def guard(text: str) -> str:
 
 
 def unguard(text: str) -> str:
-    """Inverse of `guard`."""
+    """Read a text that `guard` wrote."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def is_embedding(names: Sequence[str]) -> bool:
-    """Whether these are the columns of an `embedding.csv`, in which texts are guarded."""
+    """Return whether these are the columns of an `embedding.csv`, in which texts are guarded."""
     last = re.fullmatch(rf"({NAME}_)?(sigma|map_2)|spread", names[-1])
     return last is not None and {"tangent_1", "radius"} <= set(names) and list(names[:3]) == ["id", "label", "split"]

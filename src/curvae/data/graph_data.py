@@ -47,7 +47,7 @@ __all__ = [
 def link_matrix(
     edges: NDArray[np.int64], nodes: int, weights: NDArray[np.float64] | None = None, directed: bool = False
 ) -> csr_array:
-    """The matrix of weights of edges, or of ones, (nodes, nodes): symmetric, or from rows to columns if directed."""
+    """Make the matrix of weights of edges, or of ones, (nodes, nodes): symmetric unless they lead from rows to columns."""
     values = np.ones(len(edges)) if weights is None else weights
     # The algorithms of csgraph need 32-bit indices.
     i, j = edges.T.astype(np.int32 if nodes < 2**31 else np.int64)
@@ -140,14 +140,14 @@ class Graph:
         return len(self.edges)
 
     def adjacency(self) -> csr_array:
-        """The symmetric matrix of weights, or of ones if the graph has none, (nodes, nodes).
+        """Make the symmetric matrix of weights, or of ones if the graph has none, (nodes, nodes).
 
         Of edges in both directions it has the sum.
         """
         return link_matrix(self.edges, self.n_nodes, self.weights)
 
     def links(self) -> csr_array:
-        """Who has an edge to whom: `adjacency`, of a directed graph the matrix from rows to columns."""
+        """Make the matrix of edges: `adjacency`, of a directed graph the matrix from rows to columns."""
         return link_matrix(self.edges, self.n_nodes, self.weights, self.directed)
 
     @cached_property
@@ -265,7 +265,7 @@ def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: st
 
 
 def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed: int = 0) -> tuple[Edges, Edges]:
-    """For each edge a pair without one whose ends have as many neighbours, so that popularity alone tells nothing.
+    """Draw for each edge a pair without one whose ends have as many neighbours, so that popularity alone tells nothing.
 
     The ends of a pair are ends of the given edges, drawn at random: for each end of an edge one of about the same
     degree, so that degrees, and how they meet, are those of the edges. Pairs may repeat.
@@ -321,7 +321,7 @@ def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed:
 
 
 def _kinds(edges: Edges, degree: NDArray[np.integer]) -> NDArray[np.intp]:
-    """Which nodes have about the same degree: a number for each, (nodes,), from 0 for the highest.
+    """Find nodes of about the same degree: give them the same number, (nodes,), from 0 for the highest.
 
     A degree that few ends of edges have is joined with the next lower ones, as long as these are not much lower.
     """
@@ -345,7 +345,7 @@ _BLOCK = 1 << 22  # distances held at once
 
 
 def steps_between(links: csr_array, nodes: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Number of edges on shortest paths from some nodes to all, (len(nodes), all); infinite where there is none.
+    """Count the edges on shortest paths from some nodes to all, (len(nodes), all); infinite where there is none.
 
     Arguments:
         links: a symmetric matrix; what its values are does not matter.
@@ -368,7 +368,7 @@ def steps_between(links: csr_array, nodes: NDArray[np.integer]) -> NDArray[np.fl
 
 
 def steps_from(graph: Graph, node: int) -> NDArray[np.float64]:
-    """Number of edges on the shortest path from a node to each node, (nodes,); infinite if there is none.
+    """Count the edges on the shortest path from a node to each node, (nodes,); infinite if there is none.
 
     Example:
         >>> steps_from(Graph(np.array(list("abcd")), np.array([[0, 1], [1, 2]])), 0)
@@ -378,7 +378,7 @@ def steps_from(graph: Graph, node: int) -> NDArray[np.float64]:
 
 
 def steps_to_some(graph: Graph) -> NDArray[np.float64]:
-    """Steps from every node to at most 30 nodes, chosen at random with a fixed seed, (nodes, ·).
+    """Count the steps from every node to at most 30 nodes, chosen at random with a fixed seed, (nodes, ·).
 
     They tell roughly where a node is. Where no path leads they are twice the largest number.
 
@@ -395,9 +395,9 @@ def steps_to_some(graph: Graph) -> NDArray[np.float64]:
 
 
 def closeness(graph: Graph, seed: int = 0) -> NDArray[np.float64]:
-    """Harmonic closeness of every node, (nodes,): the mean of 1/steps over all other nodes, 0 for unreachable ones.
+    """Compute the harmonic closeness of every node, (nodes,).
 
-    In a graph of more than 2,000 nodes the mean is over 300 random ones, in one of more than a million edges over
+    It is the mean of 1/steps over all other nodes, 0 for those that cannot be reached. In a graph of more than 2,000 nodes the mean is over 300 random ones, in one of more than a million edges over
     fewer, down to 30, to save time.
 
     Arguments:
@@ -434,7 +434,7 @@ _DENSE = 400  # nodes up to which all eigenvectors are computed
 
 
 def rules(edges: Edges, nodes: int, dim: int, directed: bool = False) -> dict[str, Rule]:
-    """Functions from pairs of nodes, (pairs, 2), to scores, (pairs,), higher where an edge is expected.
+    """Make functions from pairs of nodes, (pairs, 2), to scores, (pairs,), higher where an edge is expected.
 
     Arguments:
         edges: those that may be seen, (edges, 2), each once.
@@ -457,16 +457,20 @@ def rules(edges: Edges, nodes: int, dim: int, directed: bool = False) -> dict[st
 
 
 def degree_product(adjacency: csr_array, directed: bool = False) -> Rule:
-    """The product of the numbers of neighbours: popular nodes are joined. Of a directed pair, the number of edges from
-    the first times that of edges to the second."""
+    """Make a rule of the product of the numbers of neighbours: popular nodes are joined.
+
+    Of a directed pair it is the number of edges from the first times that of edges to the second.
+    """
     sending = np.diff(adjacency.indptr).astype(np.float64)
     receiving = np.bincount(adjacency.indices, minlength=len(sending)).astype(np.float64) if directed else sending
     return lambda pairs: sending[pairs[:, 0]] * receiving[pairs[:, 1]]
 
 
 def common_neighbours(adjacency: csr_array, directed: bool = False) -> Rule:
-    """The number of neighbours that two nodes share, counted for the pairs that are asked for. Of a directed pair, the
-    number of nodes between: with an edge from the first and one to the second."""
+    """Make a rule of the number of neighbours that two nodes share, counted for the pairs that are asked for.
+
+    Of a directed pair it is the number of nodes between: with an edge from the first and one to the second.
+    """
     nodes = adjacency.shape[0]
     apart = np.array([0, nodes * directed])
     if directed:  # after the rows of edges from nodes come those of edges to them
@@ -491,7 +495,7 @@ def common_neighbours(adjacency: csr_array, directed: bool = False) -> Rule:
 
 
 def singular_vectors(adjacency: csr_array, dim: int, directed: bool = False) -> Rule:
-    """The entries of the best approximation of rank `dim` of the adjacency matrix."""
+    """Make a rule of the entries of the best approximation of rank `dim` of the adjacency matrix."""
     nodes = adjacency.shape[0]
     start = np.random.default_rng(0).standard_normal(nodes)
     few = nodes <= max(_DENSE, 2 * dim)
@@ -527,7 +531,7 @@ Distances = Callable[[int, int], ArrayLike]
 
 
 def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDArray[np.int64] | None = None) -> float:
-    """Mean average precision with which the nearest nodes of a node are its neighbours in the graph.
+    """Compute the mean average precision with which the nearest nodes of a node are its neighbours in the graph.
 
     For each neighbour, the precision is the share of neighbours among the nodes that are at most as far away. It is
     averaged over the neighbours of a node, then over the nodes that have any. 1 means that all neighbours come first.
@@ -554,9 +558,9 @@ def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDA
 def neighbourhood_ranks(
     graph: Graph, distances: Distances | ArrayLike, nodes: NDArray[np.int64] | None = None
 ) -> tuple[float, float]:
-    """`neighbourhood_map`, and the mean rank of a neighbour among nodes that are none: 1 if none of these is nearer.
+    """Compute `neighbourhood_map`, and the mean rank of a neighbour among nodes that are none.
 
-    The mean is over all neighbours of all nodes; arguments as there.
+    The rank is 1 if none of these is nearer. The mean is over all neighbours of all nodes; arguments as there.
 
     References:
         Nickel and Kiela (2017), Poincaré embeddings for learning hierarchical representations, section 4.
@@ -593,7 +597,7 @@ def neighbourhood_ranks(
 
 
 def average_precision(row: Array, node: int, neighbours: NDArray[np.integer]) -> float:
-    """Precision with which the points nearest to one of them are its neighbours.
+    """Compute the precision with which the points nearest to one of them are its neighbours.
 
     Arguments:
         row: distances of the point to all points, (points,).

@@ -386,7 +386,7 @@ def _choose_numbers(raw: RawGraph, nodes: _NodeRows, asked: NodeRequest) -> list
 
 
 def is_table(source: Any) -> bool:
-    """Whether features are columns of a table: a frame, or a file whose name ends like one."""
+    """Return whether features are columns of a table: a frame, or a file whose name ends like one."""
     named = isinstance(source, str | Path) and str(source).lower().endswith(tuple(TABLES))
     return named or isinstance(source, pd.DataFrame)
 

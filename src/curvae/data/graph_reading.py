@@ -544,7 +544,7 @@ def _sniff(lines: _Lines) -> tuple[str, list[list[str]]]:
 
 
 def _commas_are_decimal(records: Sequence[Sequence[str]]) -> bool:
-    """Whether the only commas are in numbers after the two names."""
+    """Return whether the only commas are in numbers after the two names."""
     body = records[1:] or records
     if len({len(record) for record in records}) > 1 or any("," in cell for record in body for cell in record[:2]):
         return False
@@ -645,7 +645,7 @@ def weight_column(source: str, header: Sequence[str] | None, width: int, ends: t
 
 
 def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
-    """Whether the first of some records holds column names.
+    """Return whether the first of some records holds column names.
 
     It does if it has the usual names, or two names that differ only in a 1 and a 2 and start no other record, or a
     text where all other records have a number.

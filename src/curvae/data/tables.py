@@ -143,7 +143,7 @@ def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, row
 
 
 def average_context(columns: Sequence[Column]) -> NDArray[np.float64]:
-    """Coded covariates of average circumstances: numbers at their mean, and all categories in equal shares.
+    """Code covariates of average circumstances: numbers at their mean, and all categories in equal shares.
 
     Example:
         >>> average_context([Column("batch", ("a", "b")), Column("age", fill=40.0, scale=10.0)])
@@ -247,7 +247,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def named_frame(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame of pandas as a table: its index, if it says anything, is the first column, and all names are texts."""
+    """Take a frame of pandas as a table: an index that says anything is the first column, and names are texts."""
     if not frame.index.equals(pd.RangeIndex(len(frame))):
         frame = frame.reset_index(names=frame.index.name or f"{UNNAMED}0")
     return frame.set_axis(name_columns(path, [str(name) for name in frame.columns]), axis=1)

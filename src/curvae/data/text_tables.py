@@ -133,7 +133,7 @@ def _long_cells() -> Iterator[None]:
 
 
 def _reader(lines: Iterable[str], separator: str, blanks: bool) -> Any:
-    """A csv reader; `blanks` says whether blanks after a separator belong to it."""
+    """Make a csv reader; `blanks` says whether blanks after a separator belong to it."""
     if separator == BLANKS:
         lines, separator = (re.sub(r"[ \t]+", " ", line.strip()) for line in lines), " "
     return csv.reader(lines, delimiter=separator, skipinitialspace=blanks)
@@ -184,7 +184,7 @@ def sniff(
 
 
 def has_decimal_commas(cells: Any, separator: str) -> bool:
-    """Whether a series of texts holds numbers with decimal commas, and not with commas at thousands."""
+    """Return whether a series of texts holds numbers with decimal commas, and not with commas at thousands."""
     cells = cells[~cells.isin(MISSING)].str.strip()
     commas = cells[cells.str.contains(",")]
     if separator == "," or not len(commas) or not bool(cells.str.fullmatch(f"{COMMA_NUMBER}|{NUMBER}").all()):
