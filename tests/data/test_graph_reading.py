@@ -609,8 +609,8 @@ def test_codes_of_numbers(scale):
 def test_a_large_file_is_not_looped_over(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "LARGE", 0)
     looked = []
-    look = reading._look
-    monkeypatch.setattr(reading, "_look", lambda file, whole=True: looked.append(whole) or look(file, whole))
+    look = reading._Lines
+    monkeypatch.setattr(reading, "_Lines", lambda file, whole=True: looked.append(whole) or look(file, whole))
     Path(path := tmp_path / "edges.csv").write_text("".join(f"{i},{i + 1}\n" for i in range(500)))
     assert load_graph(path).n_edges == 500
     assert looked == [False]

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ from .column_statistics import (
 from .dataset import Arrays, Column, Dataset, Kind, Matrix, NumberColumns, Schema, Vector, check_ids, one_hot
 from .disk import DiskMatrix, DiskTexts, Texts, in_memory
 from .files import Messages, count, guard, listing, quoted
-from .text_tables import MISSING, NUMBER, NumberFacts, describe_cell, find_text, texts_of
+from .text_tables import MISSING, NUMBER, NumberFacts, numbers_from_texts, texts_of
 
 __all__ = [
     "ColumnAdvice",
@@ -39,7 +39,6 @@ __all__ = [
     "FrameTable",
     "RawData",
     "Table",
-    "TextSummary",
     "common_stem",
     "decode_texts",
     "first_rows",
@@ -85,8 +84,9 @@ class ColumnTexts:
             self.floats |= pd.api.types.is_float_dtype(known.dtype)
         else:
             texts = texts_of(known, strip=True).tolist()
-            if self.first is None and (cell := find_text(known)) is not None:
-                self.first = describe_cell(cell[0], row + int(np.argmax(codes == cell[1])), file)
+            if self.first is None and (cell := numbers_from_texts(known)[1]) is not None:
+                number = row + int(np.argmax(codes == cell[1])) + 1
+                self.first = f"{cell[0][:40]!r} in row {number:,}" + (f" of {file}" if file else "")
         positions = np.full(len(texts) + 1, np.nan)  # the last one stands for missing values
         times = np.bincount(codes[codes >= 0], minlength=len(texts)).tolist()
         for i, text in enumerate(texts):
@@ -103,20 +103,6 @@ class ColumnTexts:
         """The different texts, as a person would write them."""
         whole = all(text % 1 == 0 for text in self.positions if not isinstance(text, str))
         return [text if isinstance(text, str) else str(int(text) if whole else float(text)) for text in self.positions]
-
-
-class TextSummary(NamedTuple):
-    """Figures of a column of texts.
-
-    Arguments:
-        distinct: different texts.
-        gaps: rows without a text.
-        numbers: rows whose text is a number, or one that is written in another way.
-    """
-
-    distinct: int
-    gaps: int
-    numbers: int
 
 
 _NUMBER = re.compile(rf"{NUMBER}|[+-]?\d[\d.,_' ]*%?")
@@ -164,7 +150,7 @@ class Table(ABC):
         known = None if self.is_numeric(name) else self.column_texts(name)
         if known is None or known.first is not None:
             return None if known is None else known.first
-        cell = find_text(pd.Series(known.written, dtype=object))  # texts that are numbers or truth values, but not both
+        cell = numbers_from_texts(pd.Series(known.written, dtype=object))[1]  # where some are truth values
         return None if cell is None else repr(cell[0])
 
     def is_text(self, name: str) -> bool:
@@ -191,14 +177,17 @@ class Table(ABC):
             )
         return tuple(sorted(set(known.written), key=_natural_order))
 
-    def summarise(self, name: str) -> TextSummary:
-        """Compute figures of a column of texts."""
+    def summarise(self, name: str) -> tuple[int, int, int]:
+        """Count the different texts of a column, the rows without one, and those whose text is a number.
+
+        Numbers may be written in another way.
+        """
         known = self.column_texts(name)
         texts, present = known.written, sum(known.times)
         numbers = sum(times for text, times in zip(texts, known.times, strict=True) if _NUMBER.fullmatch(text))
         if known.many:  # if none of those that were counted occurs twice, they are likely to name rows
-            return TextSummary(self.rows if present == len(texts) else len(texts), 0, numbers)
-        return TextSummary(len(set(texts)), self.rows - present, numbers)
+            return self.rows if present == len(texts) else len(texts), 0, numbers
+        return len(set(texts)), self.rows - present, numbers
 
     def numbers(self, columns: Sequence[Column], fix: str, messages: Messages) -> Matrix:
         """Convert columns to numbers, (rows, columns).
@@ -399,15 +388,16 @@ class ColumnAdvice:
         """
         rows = self.table.rows
         known = {name: self.table.summarise(name) for name in offenders}
-        wrong = [name for name, one in known.items() if 2 * one.numbers >= rows - one.gaps]
-        texts = {name: one for name, one in known.items() if name not in wrong}
-        unique = [name for name, one in texts.items() if one.distinct == rows]
+        wrong = [name for name, (_, gaps, numbers) in known.items() if 2 * numbers >= rows - gaps]
+        texts = [name for name in known if name not in wrong]
+        unique = [name for name in texts if known[name][0] == rows]
         if unique and "id" not in self.taken:
             name = next((name for name in unique if _IDENTIFIER.search(name)), unique[0])
             self._propose("id", name, f"{name!r} ({offenders[name]}, a different text in every row)")
-            del texts[name]
-        for name, one in texts.items():
-            self._add_text(name, one, offenders[name])
+            texts.remove(name)
+        for name in texts:
+            distinct, gaps, _ = known[name]
+            self._add_text(name, distinct, gaps, offenders[name])
         for name in wrong:
             self._proposals.append(("Numbers, with cells to correct", f"{name!r} ({offenders[name]})", ()))
         if self._proposals:
@@ -420,8 +410,8 @@ class ColumnAdvice:
         self._proposals.append(("Probably an id" if role == "id" else "Probably a label", shown, ((role, name),)))
         self.taken.add(role)
 
-    def _add_text(self, name: str, known: TextSummary, cell: str) -> None:
-        rows, distinct = self.table.rows, known.distinct
+    def _add_text(self, name: str, distinct: int, gaps: int, cell: str) -> None:
+        rows = self.table.rows
         shown = f"{name!r} ({cell}, {distinct:,} different texts)"
         if distinct == 1:
             self._left_out[name] = "constant"
@@ -430,7 +420,7 @@ class ColumnAdvice:
         # Up to 10 different texts never are too many to be categories, and more than 100 always are.
         elif distinct == rows or distinct > min(100, max(10, rows // 2)):
             self._left_out[name] = f"{distinct:,} different texts in {count(rows, 'row')}"
-        elif re.search(r"(?i)(?:^|[\W_])(?:batch|donor|lane|plate|site)$", name) and not known.gaps:
+        elif re.search(r"(?i)(?:^|[\W_])(?:batch|donor|lane|plate|site)$", name) and not gaps:
             self._proposals.append(("Probably a batch", shown, (("covariates", name), ("categorical", name))))
         else:
             self._proposals.append(("Probably categories", shown, (("categorical", name), ("label", name))))

@@ -47,7 +47,7 @@ __all__ = [
 def link_matrix(
     edges: NDArray[np.int64], nodes: int, weights: NDArray[np.float64] | None = None, directed: bool = False
 ) -> csr_array:
-    """Make the matrix of weights of edges, or of ones, (nodes, nodes): symmetric unless they lead from rows to columns."""
+    """Make the matrix of weights of edges, or of ones, (nodes, nodes): symmetric, unless they are directed."""
     values = np.ones(len(edges)) if weights is None else weights
     # The algorithms of csgraph need 32-bit indices.
     i, j = edges.T.astype(np.int32 if nodes < 2**31 else np.int64)
@@ -397,8 +397,8 @@ def steps_to_some(graph: Graph) -> NDArray[np.float64]:
 def closeness(graph: Graph, seed: int = 0) -> NDArray[np.float64]:
     """Compute the harmonic closeness of every node, (nodes,).
 
-    It is the mean of 1/steps over all other nodes, 0 for those that cannot be reached. In a graph of more than 2,000 nodes the mean is over 300 random ones, in one of more than a million edges over
-    fewer, down to 30, to save time.
+    It is the mean of 1/steps over all other nodes, 0 for those that cannot be reached. In a graph of more than 2,000
+    nodes the mean is over 300 random ones, in one of more than a million edges over fewer, down to 30, to save time.
 
     Arguments:
         graph: its edges count as steps, whatever their weights.

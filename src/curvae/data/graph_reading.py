@@ -14,7 +14,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -371,7 +370,7 @@ def read_edge_list(path: Path, weighted: bool, header: bool | None = None, ends:
         names, codes = code_nodes(frame[left], frame[right])
 
     def where(row: int) -> str:
-        lines = _look(file)
+        lines = _Lines(file)
         return f"line {np.delete(np.arange(1, lines.total + 1), lines.skipped)[row + skipped]}"
 
     names, links = number_nodes(path.name, names, codes[:, skipped:], where, f"give {_WANTED}")
@@ -405,7 +404,7 @@ def _read_cells(file: TextFile, weighted: bool, ends: Ends | None) -> tuple[pd.D
     """Read the columns that are needed, or all, as texts; also return the separator and the first records, split."""
     path = file.path
     large = path.stat().st_size >= LARGE and file.encoding == "utf-8-sig" and find_spec("pyarrow") is not None
-    lines = _look(file, whole=not large)
+    lines = _Lines(file, whole=not large)
     separator, records = _sniff(lines)
     width = len(records[0])
     memory.require(64 * lines.total * width, f"{path.name} ({lines.total:,} lines)", fix="use fewer edges")
@@ -414,7 +413,7 @@ def _read_cells(file: TextFile, weighted: bool, ends: Ends | None) -> tuple[pd.D
         columns = range(width) if weighted or ends is not None else some
         if (plain := _parse_plain(lines, separator, records, columns)) is not None:
             return plain, separator, records
-        lines = _look(file)
+        lines = _Lines(file)
     try:
         frame = pd.read_csv(
             path,
@@ -481,14 +480,35 @@ def _parse_plain(
     return cells.to_pandas(types_mapper=pd.ArrowDtype).set_axis(list(columns), axis=1)
 
 
-@dataclass(frozen=True)
 class _Lines:
-    """A text file line by line: how many there are, which are blank or comments, and the first of the others."""
+    """What one pass over a list of edges tells, or one over its comments and first edges.
 
-    file: TextFile
-    total: int
-    skipped: list[int]
-    head: list[str]
+    Arguments:
+        file: the list.
+        whole: whether to read through all of it.
+
+    Attributes:
+        total: how many lines there are, or one more.
+        skipped: numbers of lines that are blank or comments, from 0.
+        head: the first of the others.
+    """
+
+    def __init__(self, file: TextFile, whole: bool = True) -> None:
+        self.file, self.skipped, self.head = file, list[int](), list[str]()
+        number = -1
+        with file.open() as stream:
+            for number, line in enumerate(stream):
+                if line[0] in _STARTS and line.lstrip()[:1] in ("", "#", "%"):
+                    self.skipped.append(number)
+                elif len(self.head) < HEAD:
+                    self.head.append(line.strip("\r\n"))
+                elif not whole:
+                    break
+        self.total = number + 1 if whole else file.lines
+        if not self.head:
+            raise CurvaeError(f"{file.path.name} contains only comments; give {_WANTED}")
+        if any(_CONTROL.search(line) for line in self.head):
+            raise CurvaeError(f"{file.path.name} is not a text file; give {_WANTED}")
 
     def check(self, separator: str, width: int) -> CurvaeError:
         """Raise for the first line with an open quote or another number of fields; if none has, return an error."""
@@ -504,26 +524,6 @@ class _Lines:
                     "remove the line break from the name"
                 )
             yield "" if number in skipped else line
-
-
-def _look(file: TextFile, whole: bool = True) -> _Lines:
-    """Read through a file once to find its comments and its first edges, or no further than these."""
-    skipped: list[int] = []
-    head: list[str] = []
-    number = -1
-    with file.open() as stream:
-        for number, line in enumerate(stream):
-            if line[0] in _STARTS and line.lstrip()[:1] in ("", "#", "%"):
-                skipped.append(number)
-            elif len(head) < HEAD:
-                head.append(line.strip("\r\n"))
-            elif not whole:
-                break
-    if not head:
-        raise CurvaeError(f"{file.path.name} contains only comments; give {_WANTED}")
-    if any(_CONTROL.search(line) for line in head):
-        raise CurvaeError(f"{file.path.name} is not a text file; give {_WANTED}")
-    return _Lines(file, number + 1 if whole else file.lines, skipped, head)
 
 
 def _sniff(lines: _Lines) -> tuple[str, list[list[str]]]:

@@ -49,10 +49,9 @@ __all__ = [
     "TextTable",
     "check_cells",
     "check_widths",
-    "describe_cell",
-    "find_text",
     "has_decimal_commas",
     "name_columns",
+    "numbers_from_texts",
     "read_text",
     "scan",
     "sniff",
@@ -429,7 +428,7 @@ class NumberFacts:
             numbers, offender = values.to_numpy(dtype=np.float64, na_value=np.nan), None
             truths = pd.api.types.is_bool_dtype(values.dtype)
         else:
-            numbers, offender, truths = _from_texts(values)
+            numbers, offender, truths = numbers_from_texts(values)
         whole = not truths and not pd.api.types.is_float_dtype(values.dtype)
         if whole and name not in self.large and bool((np.abs(numbers) >= 2.0**53).any()):
             self.large.append(name)
@@ -447,24 +446,13 @@ class NumberFacts:
             )
 
 
-def find_text(values: Any) -> tuple[str, int] | None:
-    """Find the first cell of a column that is not a number; return it with its row, which is counted from 0."""
-    return None if pd.api.types.is_numeric_dtype(values.dtype) else _from_texts(values)[1]
+def numbers_from_texts(values: Any) -> tuple[NDArray[np.float64], tuple[str, int] | None, bool]:
+    """Convert texts to numbers.
 
-
-def describe_cell(cell: str, row: int, file: str = "") -> str:
-    """Describe a cell of a table by its text and its row, which is counted from 0, and the name of its file, if any.
-
-    Example:
-        >>> describe_cell("many", 4), describe_cell("many", 4, "1.parquet")
-        ("'many' in row 5", "'many' in row 5 of 1.parquet")
+    Returns:
+        The numbers; the first cell that is not a number, with its row, which is counted from 0; and whether all cells
+        are true or false.
     """
-    return f"{cell[:40]!r} in row {row + 1:,}" + (f" of {file}" if file else "")
-
-
-def _from_texts(values: Any) -> tuple[NDArray[np.float64], tuple[str, int] | None, bool]:
-    """Convert texts to numbers; also return the first cell that is not a number with its row, and whether all are true
-    or false."""
     texts = pd.Series(texts_of(values, strip=True), dtype=object)
     absent = texts.isin(list(MISSING)).to_numpy()
     lowered = texts.str.lower()
