@@ -789,8 +789,8 @@ def _from_columns(
     frame = read([left, right, *weights])
     coded = code_nodes(frame.iloc[:, 0], frame.iloc[:, 1])
     raw = RawGraph(name, *number_nodes(name, *coded), ends=(header[left], header[right]))
-    if weighted:
-        raw.set_weights(frame.iloc[:, 2], weighted, lambda row: f"row {row + 1}")
+    if weighted or len(header) == 3:
+        raw.set_weights(frame.iloc[:, 2] if weighted else [], weighted, lambda row: f"row {row + 1}")
     elif len(header) > 2:
         raw.messages.note(_LEFT_OUT.format(count(len(header) - 2, "column")))
     return raw

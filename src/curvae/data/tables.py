@@ -82,7 +82,7 @@ def fit_covariates(
 
 
 def covariate_numbers(table: Table, columns: Sequence[Column]) -> Matrix:
-    """Convert covariates to numbers that are not scaled yet, (rows, covariates); see `numbers_of`."""
+    """Convert covariates to numbers that are not scaled yet, (rows, covariates); see `Table.numbers`."""
     numbers = table.numbers(columns, "the model was trained on numbers there", Messages())
     if has_missing(numbers):
         where = missing_by_column(column_statistics(numbers), [column.name for column in columns])
