@@ -11,6 +11,7 @@ from ..errors import CurvaeError
 __all__ = ["available", "bound", "require", "size_text"]
 
 _LEAST = 10**6
+_UNKNOWN = 8 * 10**9  # of a machine that does not tell
 
 
 def available() -> int | None:
@@ -31,7 +32,7 @@ def bound(asked: str | int | None) -> int:
         (1500000000, 800000000, 1000000000)
     """
     if asked is None:
-        return (_installed() or 8 * 10**9) // 4
+        return (_installed() or _UNKNOWN) // 4
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)b?\s*", str(asked), re.IGNORECASE)
     size = 0 if found is None else int(float(found[1]) * 1000 ** " kmgt".index(found[2].lower() or " "))
     if size < _LEAST:
