@@ -40,7 +40,7 @@ from scipy.sparse import issparse
 from sklearn.manifold import spectral_embedding
 
 from curvae.data import Graph, load_graph, split_edges
-from curvae.data.graphs.graph_data import BASELINES, Rule, link_matrix, matched_pairs, neighbourhood_ranks, rules
+from curvae.data.graph_data import BASELINES, Rule, link_matrix, matched_pairs, neighbourhood_ranks, rules
 from curvae.maps.statistics import mean_interval
 from curvae.training.config import GraphConfig
 from curvae.training.graph_evaluate import embed_graph, link_scores

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from curvae.data import load, memory, spool
-from curvae.data.statistics import MissingValuesError
+from curvae.data.column_statistics import MissingValuesError
 from curvae.errors import CurvaeError
 from disk_data import mixed_table, numbered, write_parquet, write_parts
 

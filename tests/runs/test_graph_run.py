@@ -28,8 +28,8 @@ from curvae import PoincareBall, PoincareGraphVAE, PoincareVAE
 from curvae.cli.commands import app
 from curvae.cli.options import typed_options
 from curvae.data import Graph, load_graph, split_edges
-from curvae.data.graphs import graph_data as centrality
-from curvae.data.graphs.graph_data import BASELINES, neighbourhood_map
+from curvae.data import graph_data as centrality
+from curvae.data.graph_data import BASELINES, neighbourhood_map
 from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
 from curvae.hierarchy import graph_faithfulness

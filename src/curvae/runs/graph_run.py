@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import EdgeSplit, Graph, memory, split_edges
+from ..data.column_statistics import Missing
 from ..data.files import count as counted
 from ..data.files import quoted
-from ..data.graphs.graph_data import absent_pairs, closeness, steps_from, steps_to_some
-from ..data.graphs.merging import is_table
-from ..data.graphs.reading import HEADER_ADVICE
-from ..data.statistics import Missing
+from ..data.graph_data import absent_pairs, closeness, steps_from, steps_to_some
+from ..data.graph_merging import is_table
+from ..data.graph_reading import HEADER_ADVICE
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis, Metric, diagnose_graph, graph_faithfulness

@@ -17,10 +17,10 @@ from scipy.sparse import issparse
 from torch import Tensor
 
 from ..data import Dataset, EdgeSplit, Graph, Schema, Tree, split_edges
+from ..data.column_statistics import column_statistics, fill, has_missing
 from ..data.dataset import Scaling, source_columns
 from ..data.files import count, decimal
-from ..data.graphs.graph_data import BASELINES
-from ..data.statistics import column_statistics, fill, has_missing
+from ..data.graph_data import BASELINES
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
 from ..hierarchy import (

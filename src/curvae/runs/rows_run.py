@@ -14,12 +14,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Arrays, Dataset, Schema, load, memory
+from ..data.column_statistics import Missing, MissingValuesError, column_statistics
 from ..data.dataset import one_hot, source_columns
 from ..data.disk import DiskMatrix, in_memory
 from ..data.files import count as counted
 from ..data.files import decimal
 from ..data.spool import ROW_BYTES
-from ..data.statistics import Missing, MissingValuesError, column_statistics
 from ..data.tables import average_context, code_values
 from ..errors import CurvaeError, FixableError
 from ..geometry.frames import Frame

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data import memory
-from ..data.statistics import column_statistics, fill, has_missing
+from ..data.column_statistics import column_statistics, fill, has_missing
 from ..errors import CurvaeError
 from ..maps.statistics import Principal
 from ..models import LIKELIHOODS, VAE, Layout, Posterior

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from ..data import Arrays
+from ..data.column_statistics import has_missing
 from ..data.files import decimal
-from ..data.statistics import has_missing
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding
 from ..maps.faithfulness import Agreement, Places, Ranks, neighbour_ranks, places_of

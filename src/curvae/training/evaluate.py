@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from ..data import Arrays
+from ..data.column_statistics import missing_entries
 from ..data.files import decimal
-from ..data.statistics import missing_entries
 from ..maps.embedding import Embedding, placed, require_finite
 from ..models import Stack, marginal_likelihood
 from ..models.stack import architecture

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ..data import EdgeSplit, Graph
-from ..data.graphs.graph_data import Edges, Rule, matched_pairs, neighbourhood_ranks, rules
+from ..data.graph_data import Edges, Rule, matched_pairs, neighbourhood_ranks, rules
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, placed
 

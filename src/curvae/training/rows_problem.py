@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Arrays, memory
+from ..data.column_statistics import column_statistics
 from ..data.dataset import Scaling, hash_rows
 from ..data.disk import in_memory
-from ..data.statistics import column_statistics
 from ..errors import CurvaeError
 from ..maps.statistics import Principal, principal_axes
 from ..models import LIKELIHOODS, VAE, Layout
