@@ -276,7 +276,7 @@ class FrameTable(Table):
         for name in names:
             if name not in converted:
                 facts.convert(name, self.head[name])
-        frame = self.head[list(names)].assign(**converted)
+        frame = pd.DataFrame({name: converted.get(name, self.head[name]) for name in names}, self.head.index)
         return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "one_line",
     "open_file",
     "opened_parquet",
+    "parquet_batches",
     "places",
     "quoted",
     "refuse_dangling",
@@ -178,6 +179,15 @@ def opened_parquet(path: Path, **how: Any) -> Iterator[Any]:
             yield file
     except (arrow.ArrowException, OSError) as error:
         raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
+
+
+def parquet_batches(file: Any, rows: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """Read batches of so many rows from an opened Parquet file, one row group after the other.
+
+    Asked for all row groups at once, Arrow would keep in memory what it read of each.
+    """
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
 
 
 def places(name: str) -> list[Path]:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from .columns import ColumnTexts, Table, decode_texts
 from .disk import CsrFile, DenseFile, DiskMatrix, DiskTexts, StoredTexts
-from .files import Messages, one_line, opened_parquet, places
+from .files import Messages, one_line, opened_parquet, parquet_batches, places
 from .memory import size_text
 from .text_tables import (
     UNNAMED,
@@ -98,7 +98,7 @@ class _ParquetFiles:
         for file in self.parts:
             first = 0
             with opened_parquet(file, buffer_size=1 << 16) as opened:
-                for batch in opened.iter_batches(rows, columns=stored, use_threads=False):
+                for batch in parquet_batches(opened, rows, stored):
                     frame = batch.to_pandas(ignore_metadata=True)[stored]
                     yield file.name if len(self.parts) > 1 else "", first, frame.set_axis(self.names, axis=1)
                     first += len(frame)

@@ -340,7 +340,8 @@ class TextTable:
                 return
             texts = opened.enter_context(read(usecols=sorted(self.texts)))
             for frame, kept in zip(frames, texts, strict=True):
-                yield frame.assign(**{name: kept[name] for name in self.texts})
+                frame[list(self.texts)] = kept[list(self.texts)]
+                yield frame
 
     def _require_format(self, frame: pd.DataFrame) -> None:
         """Raise `ReadAgainError` if the cells of a piece show that it was read with the wrong format."""
