@@ -6,8 +6,8 @@ import pickle
 
 import joblib
 import pytest
-
 from curvae.data.statistics import MissingValuesError
+
 from curvae.errors import CurvaeError, FixableError
 from curvae.runs.drawing import RefusedRowsError
 from curvae.training import Config, GraphConfig
