@@ -24,7 +24,7 @@ from scipy import stats
 from curvae.data import Graph, load_graph
 from curvae.training import Config, compare
 from curvae.training.config import GraphConfig
-from curvae.training.graph_fitting import compare_graph
+from curvae.training.graph_problem import compare_graph
 from curvae.training.storage import read_json, versions, write_json
 
 ROWS, COLUMNS = 150, 10

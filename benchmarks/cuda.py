@@ -27,8 +27,7 @@ from curvae.models.stack import matmul_precision
 from curvae.settings import resolve_defaults
 from curvae.training import Config, build, captured, fit_many
 from curvae.training.engine import BatchEngine
-from curvae.training.row_sources import RowPool
-from curvae.training.rows import Rows
+from curvae.training.rows import RowPool, Rows
 from curvae.training.storage import versions
 
 from .steps import LAWS, OrdinaryVAE, step

@@ -17,7 +17,7 @@ import torch
 
 from curvae.data import Graph
 from curvae.training.config import GraphConfig
-from curvae.training.graph_fitting import plan_graphs
+from curvae.training.graph_problem import plan_graphs
 from curvae.training.storage import versions
 
 from .timing import Row, compare, show

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from curvae.data.graphs.graph_data import BASELINES
+from curvae.data.graph_data import BASELINES
 from curvae.paper.experiment import table_lines
 from curvae.report import Table
 from curvae.training.comparison import Paired

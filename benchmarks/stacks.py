@@ -18,8 +18,7 @@ from curvae.models import Layout
 from curvae.settings import resolve_defaults
 from curvae.training import Config, build
 from curvae.training.engine import BatchEngine
-from curvae.training.row_sources import RowPool
-from curvae.training.rows import Rows
+from curvae.training.rows import RowPool, Rows
 
 from .peers import pythae_vae
 from .steps import SHAPES, OrdinaryVAE, runs, step

@@ -168,3 +168,10 @@ def test_new_data_must_have_the_same_kind_and_width(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(write(tmp_path, "1,2,3,5\n"), schema=schema)[0].x, [[1, 2, 3, 5]])
     table = load(write(tmp_path, "a,b\n1,2\n3,4\n"))[1]
     assert "trained on a table with named columns" in refusal(tmp_path / "m.npy", schema=table)
+
+
+def test_a_sparse_matrix_with_repeated_entries_stays_as_it_is():
+    x = sp.csr_array((np.array([1.0, 2.0, 3.0]), np.array([1, 1, 0]), np.array([0, 2, 3])), shape=(2, 2))
+    data = from_arrays(x)
+    assert data.x.toarray().tolist() == [[0, 3], [3, 0]] and data.x.nnz == 2
+    assert x.data.tolist() == [1, 2, 3] and x.indices.tolist() == [1, 1, 0] and x.indptr.tolist() == [0, 2, 3]

@@ -21,11 +21,10 @@ from scipy.spatial.distance import cdist
 from scipy.stats import chisquare
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from curvae.data import EdgeSplit, Graph, load_graph, split_edges
-from curvae.data.graphs import graph_data
-from curvae.data.graphs import graph_data as baselines
-from curvae.data.graphs import graph_data as ranking
-from curvae.data.graphs.graph_data import (
+from curvae.data import EdgeSplit, Graph, graph_data, load_graph, split_edges
+from curvae.data import graph_data as baselines
+from curvae.data import graph_data as ranking
+from curvae.data.graph_data import (
     absent_pairs,
     link_matrix,
     matched_pairs,

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from curvae.data import load, memory, spool
-from curvae.data.statistics import MissingValuesError
+from curvae.data.column_statistics import MissingValuesError
 from curvae.errors import CurvaeError
 from disk_data import mixed_table, numbered, write_parquet, write_parts
 
@@ -446,3 +446,21 @@ def test_without_pyarrow(monkeypatch):
 def test_text_tables_that_are_broken(text, says):
     Path("x.csv").write_text(text)
     refused("x.csv", says, memory=1, **dict.fromkeys(ROLES, ()) | dict.fromkeys(("label", "id", "group", "exposure")))
+
+
+def test_a_parquet_file_is_copied_a_row_group_at_a_time(monkeypatch):
+    """Twice the row groups take no more memory of Arrow."""
+    monkeypatch.setattr(spool, "_CELLS", 100_000)
+    peaks = []
+    for groups in (4, 16):
+        held = []
+        x = np.random.default_rng(0).normal(size=(groups * 10_000, 20)).astype(np.float32)
+        pq.write_table(pa.table({f"g{i}": x[:, i] for i in range(20)}), "rows.parquet", row_group_size=10_000)
+        before = pa.total_allocated_bytes()
+
+        def counter(task, rows, held=held, before=before):
+            return lambda more: held.append(pa.total_allocated_bytes() - before)
+
+        assert load("rows.parquet", memory="100kB", counter=counter)[0].on_disk
+        peaks.append(max(held))
+    assert peaks[1] < 1.5 * peaks[0]

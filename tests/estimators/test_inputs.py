@@ -14,8 +14,8 @@ from sklearn.base import clone
 
 from curvae import CurvaeError, PoincareGraphVAE, PoincareVAE
 from curvae.data import from_arrays, load
-from curvae.training import Config, fit, row_sources
-from curvae.training.row_sources import RowSubset
+from curvae.training import Config, fit
+from curvae.training.rows import DiskRows, RowPool, StackedRows
 from disk_data import COLUMNS, MEMORY, mixed_table, numbered, write_parquet
 from running import SMALL, curvae
 
@@ -382,11 +382,12 @@ def _place(monkeypatch, tmp_path):
 @pytest.mark.parametrize("how", [{}, {"n_init": 2}, {"image_shape": (8, 10)}, {"neighbours": "off"}])
 @pytest.mark.usefixtures("_place")
 def test_rows_on_disk_train_the_model_that_rows_in_memory_train(how, monkeypatch):
-    class MemoryOrder(row_sources.DiskRows):
-        def batches(self, generator, size, own=slice(None)):
-            return RowSubset(self.rows, self.index, self._neighbours).batches(generator, size, own)
+    class MemoryOrder(DiskRows):
+        def batches(self, generators, size, own=slice(None)):
+            rows = StackedRows(RowPool([self.rows]), [0], self.index.unsqueeze(0), self._neighbours)
+            return rows.batches(generators, size, own)
 
-    monkeypatch.setattr(row_sources, "DiskRows", MemoryOrder)
+    monkeypatch.setattr("curvae.training.rows.DiskRows", MemoryOrder)
     data, _ = load("x.npy", memory=MEMORY)
     assert data.on_disk
     weight = np.linspace(0.5, 1.5, 800)

@@ -15,11 +15,11 @@ from sklearn.base import clone
 
 from curvae import CurvaeError, Lorentz, PoincareBall, PoincareGraphVAE
 from curvae.data import load_graph, split_edges
-from curvae.data.graphs.graph_data import BASELINES
+from curvae.data.graph_data import BASELINES
 from curvae.training import link_baselines
 from curvae.training.config import GraphConfig
 from curvae.training.graph_evaluate import embed_graph
-from curvae.training.graph_fitting import fit_graph
+from curvae.training.graph_problem import fit_graph
 from running import curvae, refused
 
 TREE = [(f"n{(i - 1) // 2}", f"n{i}") for i in range(1, 41)]

@@ -17,8 +17,8 @@ from torch import nn
 
 from curvae import CurvaeError, PoincareVAE
 from curvae.data import Arrays, load
+from curvae.data.column_statistics import column_statistics
 from curvae.data.dataset import Dataset
-from curvae.data.statistics import column_statistics
 from curvae.models import Batch, Layout, Stack
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, Fitted, Scaling, Split, build, embed, fit, fit_many, impute

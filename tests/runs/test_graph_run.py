@@ -28,8 +28,8 @@ from curvae import PoincareBall, PoincareGraphVAE, PoincareVAE
 from curvae.cli.commands import app
 from curvae.cli.options import typed_options
 from curvae.data import Graph, load_graph, split_edges
-from curvae.data.graphs import graph_data as centrality
-from curvae.data.graphs.graph_data import BASELINES, neighbourhood_map
+from curvae.data import graph_data as centrality
+from curvae.data.graph_data import BASELINES, neighbourhood_map
 from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
 from curvae.hierarchy import graph_faithfulness
@@ -42,8 +42,7 @@ from curvae.runs.pages import LinkFigures, against_rules, disconnected, links_se
 from curvae.training import link_baselines, stacks
 from curvae.training.config import GraphConfig
 from curvae.training.graph_evaluate import embed_graph, neighbourhood
-from curvae.training.graph_fitting import fit_graph
-from curvae.training.graph_problem import FittedGraph, GraphEngine, build_graph_model
+from curvae.training.graph_problem import FittedGraph, GraphEngine, build_graph_model, fit_graph
 from curvae.training.storage import load_fitted, save_fitted
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 

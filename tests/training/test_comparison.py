@@ -29,8 +29,8 @@ from curvae.training.comparison import (
     recovery_criterion,
 )
 from curvae.training.evaluate import stability
-from curvae.training.problems import Judged
 from curvae.training.rows import Split, random_split
+from curvae.training.stacks import Judged
 
 SMALL = Config(hidden=(4,), epochs=1, batch_size=64, seed=7)
 
@@ -343,7 +343,7 @@ def test_a_split_does_not_choose_its_own_luck() -> None:
         luck = random.normal(size=(5, len(values)))
         repeats = [Repeat(i, dict(zip(values, one, strict=True)), dict(zip(values, one, strict=True)))
                    for i, one in enumerate(luck)]  # fmt: skip
-        outcomes.append(Criterion("luck", "", "", repeats, 2 / 7).outcome)
+        outcomes.append(Criterion(repeats, 2 / 7, "luck", "", "").outcome)
     assert outcomes.count("hyperbolic") < 0.05 * 300
 
 
@@ -370,7 +370,7 @@ def test_recovery_is_that_of_tree_distances() -> None:
 
 def criterion(gain: float, name: str = "faithfulness", purpose: str = "for a map that keeps neighbours") -> Criterion:
     repeats = compared({0.0: [], 1.0: []}, gain).repeats
-    return Criterion(name, "a measure", purpose, repeats, 0.2)
+    return Criterion(repeats, 0.2, name, "a measure", purpose)
 
 
 @pytest.mark.parametrize(

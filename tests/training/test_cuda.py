@@ -16,7 +16,7 @@ from curvae.settings import resolve_defaults
 from curvae.training import Config, Scaling, build, engine, fit, fit_many, fitting
 from curvae.training.engine import BatchEngine
 from curvae.training.processes import train_distributed
-from curvae.training.row_sources import BatchShard, RowPool
+from curvae.training.rows import BatchShard, RowPool
 from trainings import CapturedEngine
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -25,13 +25,11 @@ from curvae.training import (
     fit,
     fit_many,
     random_split,
-    row_sources,
 )
 from curvae.training.comparison import faithfulness_criterion
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods
-from curvae.training.row_sources import SHARDS, BatchShard, DiskRows, PerModelRows, RowSubset, shard_order
-from curvae.training.rows import Rows
+from curvae.training.rows import SHARDS, BatchShard, DiskRows, RowPool, Rows, StackedRows, shard_order
 from curvae.training.rows_problem import plan_rows
 from disk_data import COLUMNS, MEMORY, mixed_table, numbered, write_parts
 from trainings import CapturedEngine, assert_same, killed_at_write, state
@@ -75,7 +73,7 @@ def generator(seed):
 
 def numbers(batches):
     """Numbers of the rows of each batch, which their first column holds."""
-    return [batch.x[:, 0].long().tolist() for batch in batches]
+    return [batch.x[0, :, 0].long().tolist() for batch in batches]
 
 
 def order_of(batches):
@@ -99,7 +97,7 @@ def test_every_stretch_of_the_order_has_a_row_of_every_shard(rows):
 def test_several_threads_read_the_rows_of_one(share):
     alone, several = (source((0, 700), share=share, threads=threads) for threads in (1, 4))
     for seed in (1, 2):
-        found, known = (list(rows.batches(generator(seed), 100)) for rows in (several, alone))
+        found, known = (list(rows.batches([generator(seed)], 100)) for rows in (several, alone))
         assert numbers(found) == numbers(known)
         torch.testing.assert_close([batch.x for batch in found], [batch.x for batch in known], rtol=0, atol=0)
 
@@ -107,19 +105,19 @@ def test_several_threads_read_the_rows_of_one(share):
 @pytest.mark.parametrize("held", [(), (0, 1, 2, 999, 1500, 1999)])
 def test_every_row_once_an_epoch_in_the_order_of_its_generator(held):
     rows = source(held)
-    found = numbers(rows.batches(generator(1), 128))
+    found = numbers(rows.batches([generator(1)], 128))
     assert [len(batch) for batch in found] == [128] * (len(rows) // 128) + [len(rows) % 128]
     order = [number for batch in found for number in batch]
     assert sorted(order) == sorted(set(range(ROWS)) - set(held))
-    assert order == order_of(rows.batches(generator(1), 100))
-    assert order == order_of(source(held).batches(generator(1), 128))
-    assert order != order_of(rows.batches(generator(2), 128))
+    assert order == order_of(rows.batches([generator(1)], 100))
+    assert order == order_of(source(held).batches([generator(1)], 128))
+    assert order != order_of(rows.batches([generator(2)], 128))
     assert order_of(rows.batches(None, 128)) == sorted(order)
 
 
 def test_rows_are_well_mixed():
     """Of a sorted table, batches of an epoch have rows of the whole of a round, and rounds of the whole table."""
-    found = numbers(source().batches(generator(5), 128))
+    found = numbers(source().batches([generator(5)], 128))
     assert len({tuple(batch) for batch in found}) == len(found)
     deviations = [np.std(batch) for batch in found]
     assert min(deviations) > 0.4 * ROWS / math.sqrt(12)
@@ -128,15 +126,15 @@ def test_rows_are_well_mixed():
 
 @pytest.mark.parametrize("own", [slice(0, 300), slice(700, 900), slice(1024, 2000), slice(1990, 2000)])
 def test_a_part_of_an_epoch_is_a_part_of_its_order(own):
-    whole = order_of(source().batches(generator(1), 128))
-    found = numbers(source().batches(generator(1), 128, own))
+    whole = order_of(source().batches([generator(1)], 128))
+    found = numbers(source().batches([generator(1)], 128, own))
     assert [number for batch in found for number in batch] == whole[own]
     assert {len(batch) for batch in found[:-1]} <= {128}
 
 
 def test_the_order_is_taken_before_the_noise():
     given, expected = generator(1), generator(1)
-    batches = source().batches(given, 128)
+    batches = source().batches([given], 128)
     torch.randint(1 << 62, (), generator=expected)
     assert torch.equal(given.get_state(), expected.get_state())
     next(batches)
@@ -148,7 +146,7 @@ def test_rounds_are_read_once_a_pass_however_it_is_cut():
     plain = rows._read
     rows._read = lambda plan, place: read.append(place) or plain(plan, place)
     for start in range(0, ROWS, 250):
-        list(rows.batches(generator(1), 50, slice(start, start + 250)))
+        list(rows.batches([generator(1)], 50, slice(start, start + 250)))
     assert read == list(range(len(rows._plan(0).rounds)))
 
 
@@ -160,12 +158,12 @@ def test_a_round_takes_a_share_of_the_memory():
 # --- the same training ------------------------------------------------------------------------------------------------
 
 
-class Ordered(RowSubset):
+class Ordered(StackedRows):
     """Rows in memory in a given order, whatever the generator; as much is taken from it as by rows on disk."""
 
-    def batches(self, generator, size, own=slice(None)):
-        torch.randint(1 << 62, (), generator=generator)
-        return map(self.rows.batch, self.index[own].split(size))
+    def order(self, generators):
+        torch.randint(1 << 62, (), generator=generators[0])
+        return super().order(None)
 
 
 def test_losses_are_those_of_the_engine_in_memory_with_the_same_batches():
@@ -178,10 +176,10 @@ def test_losses_are_those_of_the_engine_in_memory_with_the_same_batches():
             rows = DiskRows(Rows(opened().arrays, scaling), torch.from_numpy(split.train))
         else:
             key = BatchEngine._generator(engines[0], task.config.seed, 0)
-            order = order_of(source(split.validation).batches(key, 100))
-            rows = Ordered(Rows(X, scaling), torch.tensor(order))
+            order = order_of(source(split.validation).batches([key], 100))
+            rows = Ordered(RowPool([Rows(X, scaling)]), [0], torch.tensor([order]))
         model = build(task.config, task.layout)
-        engines.append(BatchEngine([model], [task.config], PerModelRows([rows])))
+        engines.append(BatchEngine([model], [task.config], rows))
     found = [one.epoch(0).means for one in engines]
     assert torch.equal(*found)
     weights = [dict(one.stack.models[0].named_parameters()) for one in engines]
@@ -203,10 +201,11 @@ def _memory_order(monkeypatch):
     """Rows on disk in the order that rows in memory have."""
 
     class MemoryOrder(DiskRows):
-        def batches(self, generator, size, own=slice(None)):
-            return RowSubset(self.rows, self.index, self._neighbours).batches(generator, size, own)
+        def batches(self, generators, size, own=slice(None)):
+            rows = StackedRows(RowPool([self.rows]), [0], self.index.unsqueeze(0), self._neighbours)
+            return rows.batches(generators, size, own)
 
-    monkeypatch.setattr(row_sources, "DiskRows", MemoryOrder)
+    monkeypatch.setattr("curvae.training.rows.DiskRows", MemoryOrder)
 
 
 def counts(rows):
@@ -312,7 +311,7 @@ def test_steps_that_could_be_captured_are_the_plain_ones():
     found = []
     for kind in (BatchEngine, CapturedEngine):
         rows = DiskRows(Rows(opened().arrays, Scaling.standard(X)), torch.from_numpy(split.train))
-        one = kind([build(task.config, task.layout)], [task.config], PerModelRows([rows]))
+        one = kind([build(task.config, task.layout)], [task.config], rows)
         found.append(torch.stack([one.epoch(number).means for number in range(5)]))
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
 

@@ -16,7 +16,7 @@ from curvae.settings import resolve_defaults
 from curvae.training import Config, Scaling, build, fit, fit_many
 from curvae.training import engine as engines
 from curvae.training.engine import Adam, BatchEngine, GroupOptions
-from curvae.training.row_sources import RowPool
+from curvae.training.rows import RowPool
 from curvae.training.rows_problem import plan_rows, validation_rows
 from trainings import SMALL, CapturedEngine, assert_all_same, assert_same, interrupted, rows, state
 
@@ -32,6 +32,11 @@ def resolved(configs, rows):
     """Settings with what follows from so many training rows, where neighbours do not count and nothing is watched."""
     configs = [replace(config, neighbours="off", patience="auto") for config in configs]
     return [resolve_defaults(config, (rows, 0), Layout(4)) for config in configs]
+
+
+def rates_of(adam):
+    """The rates of the next step, one for each run of models and parameters that share it."""
+    return [float(group.rate) for group in adam._groups]
 
 
 def engine(kind, configs, x, form=np.asarray):
@@ -53,7 +58,7 @@ def test_rates_fall_in_a_straight_line_to_0(kind, share, monkeypatch):
     configs = [falling, replace(falling, seed=1, learning_rate=0.01)]
     own, seen = engine(kind, configs, rows(36)), []
     plain = Adam.step
-    monkeypatch.setattr(Adam, "step", lambda adam, gradients: (seen.append(adam.rates), plain(adam, gradients)))
+    monkeypatch.setattr(Adam, "step", lambda adam, gradients: (seen.append(rates_of(adam)), plain(adam, gradients)))
     for epoch in range(6):
         own.epoch(epoch)
     left = 1 - np.arange(18) / 18
@@ -86,7 +91,7 @@ def watched_steps(config, x, monkeypatch):
     rates, weights, plain = [], [], Adam.step
 
     def step(adam, gradients):
-        rates.append(adam.rates[0])
+        rates.append(rates_of(adam)[0])
         weights.append(next(iter(adam._tensors.values())).clone())
         plain(adam, gradients)
 

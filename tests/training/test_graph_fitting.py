@@ -20,13 +20,20 @@ from curvae.models import graph_vae as pairs
 from curvae.models import graph_vae as pairs_module
 from curvae.nn import GraphEncoder, normalised_adjacency
 from curvae.paper.methods import WeightedGraphVAE
-from curvae.training import FittedGraph, graph_fitting, neighbourhood, stacks
-from curvae.training import graph_fitting as fitting
+from curvae.training import FittedGraph, graph_problem, neighbourhood, stacks
+from curvae.training import graph_problem as fitting
 from curvae.training.comparison import Paired
 from curvae.training.config import GraphConfig
 from curvae.training.graph_evaluate import embed_graph, judge_split, link_figures
-from curvae.training.graph_fitting import compare_graph, fit_graph, fit_graphs, plan_graphs
-from curvae.training.graph_problem import GraphEngine, Observed, build_graph_model
+from curvae.training.graph_problem import (
+    GraphEngine,
+    Observed,
+    build_graph_model,
+    compare_graph,
+    fit_graph,
+    fit_graphs,
+    plan_graphs,
+)
 from curvae.training.storage import load_fitted, save_fitted
 from graph_trainings import assert_same_weights, fitted_after_interruption
 from trainings import assert_same, state
@@ -529,7 +536,7 @@ def test_of_many_validation_edges_some_are_watched(monkeypatch):
     graph = load_graph(nx.barabasi_albert_graph(400, 5, seed=0))
     split = split_edges(graph, 0.2, 0.1)
     for most in (1 << 16, 50):
-        monkeypatch.setattr(graph_fitting, "_WATCHED", most)
+        monkeypatch.setattr(graph_problem, "_WATCHED", most)
         problem, tasks = plan_graphs([GraphConfig()], graph, [split], asked="cpu")
         watched = problem.engine(tasks, problem.models(tasks)).validation[0].T.numpy()
         half = len(watched) // 2

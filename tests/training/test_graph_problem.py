@@ -20,8 +20,15 @@ from curvae.training import stacks
 from curvae.training.config import GraphConfig
 from curvae.training.fitted import kept_record
 from curvae.training.graph_evaluate import embed_graph, link_figures, neighbourhood
-from curvae.training.graph_fitting import fit_graph, fit_graphs
-from curvae.training.graph_problem import FittedGraph, GraphEngine, Observed, build_graph_model, feature_scaling
+from curvae.training.graph_problem import (
+    FittedGraph,
+    GraphEngine,
+    Observed,
+    build_graph_model,
+    feature_scaling,
+    fit_graph,
+    fit_graphs,
+)
 from curvae.training.storage import load_fitted, save_fitted
 from running import config as run_config
 from running import curvae, refused
@@ -230,7 +237,7 @@ def test_training_with_sparse_features_is_that_with_dense_ones(data: Graph, monk
     chosen = GraphConfig(epochs=5, hidden=(8,))
     sparse = embed_graph(fit_graph(chosen, data, dtype=torch.float64), data)
     dense = replace(data, features=data.features.toarray())  # type: ignore[union-attr]
-    monkeypatch.setattr("curvae.training.graph_fitting.feature_scaling", lambda _: feature_scaling(data.features))
+    monkeypatch.setattr("curvae.training.graph_problem.feature_scaling", lambda _: feature_scaling(data.features))
     np.testing.assert_allclose(
         sparse.space, embed_graph(fit_graph(chosen, dense, dtype=torch.float64), dense).space, atol=1e-9
     )

@@ -20,8 +20,7 @@ from scipy import sparse
 from curvae.data import Arrays, load
 from curvae.errors import CurvaeError
 from curvae.training import Config, Scaling, fit, stacks
-from curvae.training.row_sources import SHARDS, BatchShard, DiskRows, PerModelRows, RowPool, StackedRows
-from curvae.training.rows import Rows, random_split
+from curvae.training.rows import SHARDS, BatchShard, DiskRows, RowPool, Rows, random_split
 from disk_data import COLUMNS, MEMORY, numbered, write_parquet
 from processes import child, start_server
 from running import SMALL, config, curvae, refused, write_table
@@ -82,7 +81,7 @@ def gathered(x):
 
 
 SOURCES = {
-    "on disk": lambda share: PerModelRows([on_disk(share)]),
+    "on disk": on_disk,
     "dense": gathered(X),
     "sparse": gathered(sparse.csr_array(X)),
 }
@@ -107,19 +106,17 @@ def test_all_processes_together_have_the_batches_of_one(kind, size, own):
 
 
 def test_rows_in_memory_and_on_disk_are_of_both_kinds():
-    assert isinstance(SOURCES["dense"](BatchShard(0, 2)), StackedRows) and isinstance(
-        SOURCES["sparse"](BatchShard(0, 2)), PerModelRows
-    )
+    assert SOURCES["dense"](BatchShard(0, 2)).resident and not SOURCES["sparse"](BatchShard(0, 2)).resident
 
 
 def test_a_process_reads_the_blocks_of_its_own_shards(monkeypatch):
-    plain, read = DiskRows._place, []
-    monkeypatch.setattr(DiskRows, "_place", lambda self, *task: read.append(task) or plain(self, *task))
+    plain, read = Rows.read, []
+    monkeypatch.setattr(Rows, "read", lambda self, index: read.append(index) or plain(self, index))
     counts = []
     for share in (BatchShard(), BatchShard(1, 4)):
         read.clear()
-        assert sum(len(batch) for batch in on_disk(share).batches(torch.Generator().manual_seed(1), 100))
-        counts.append(len(read))
+        assert sum(batch.x.shape[1] for batch in on_disk(share).batches([torch.Generator().manual_seed(1)], 100))
+        counts.append(sum(len(index) > 0 for index in read))
     assert counts[1] < 0.6 * counts[0]
 
 

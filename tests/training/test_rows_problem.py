@@ -11,7 +11,7 @@ import torch
 from curvae.data import Arrays
 from curvae.errors import CurvaeError
 from curvae.models import Batch
-from curvae.training import Config, fit
+from curvae.training import Config, fit, fit_many
 from curvae.training.rows_problem import plan_rows
 
 
@@ -130,3 +130,22 @@ def test_the_centre_is_the_exponential_of_the_place(bare):
     length = np.linalg.norm(known, axis=1, keepdims=True)
     expected = known * np.sinh(length) / length
     np.testing.assert_allclose(up_to_signs(centre.numpy(), expected), expected, rtol=1e-4, atol=1e-5)
+
+
+# --- what is a matrix -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [float, int, bool])
+def test_rows_of_an_identity_matrix_train(dtype):
+    (found,) = fit_many([Config(epochs=1)], np.eye(30, dtype=dtype))
+    (expected,) = fit_many([Config(epochs=1)], np.eye(30))
+    assert found.history[0]["elbo"] == expected.history[0]["elbo"]
+
+
+@pytest.mark.parametrize(
+    ("data", "got"),
+    [(np.eye(30)[0], r"shape \(30,\)"), ([[1.0, 2.0]], "a list"), (np.eye(4)[None], r"shape \(1, 4, 4\)")],
+)
+def test_data_that_are_no_matrix_are_refused(data, got):
+    with pytest.raises(CurvaeError, match=f"data must be a matrix, .*, got {got}; give"):
+        fit_many([Config(epochs=1)], [data] if isinstance(data, list) else data)

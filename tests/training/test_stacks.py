@@ -25,14 +25,14 @@ from curvae import PoincareVAE
 from curvae.data import from_arrays
 from curvae.errors import CurvaeError
 from curvae.models import Layout
-from curvae.training import Scaling, build, engine, fit, fit_many, random_split, stacks, workers
+from curvae.training import Scaling, build, engine, fit, fit_many, fitting, random_split, stacks
 from curvae.training.engine import BatchEngine, losses
 from curvae.training.fitted import METRICS, Fitted
-from curvae.training.row_sources import RowPool
+from curvae.training.fitting import stacks as partition
+from curvae.training.rows import RowPool
 from curvae.training.rows_problem import RowsTask, plan_rows
 from curvae.training.stacks import existing_checkpoints, visible_folder
 from curvae.training.storage import read_tensors, write_tensors
-from curvae.training.workers import stacks as partition
 from processes import child, kill, wait
 from running import SMALL as SMALL_COMMAND
 from running import curvae, refused, snapshot, untouched, write_table
@@ -762,7 +762,7 @@ def files(folder):
 
 def in_pieces(shares):
     """Stacks as for so many processes, in this one."""
-    return mock.patch.object(workers, "stacks", lambda tasks, _=1, resumed=(): partition(tasks, shares, resumed))
+    return mock.patch.object(fitting, "stacks", lambda tasks, _=1, resumed=(): partition(tasks, shares, resumed))
 
 
 # --- progress -------------------------------------------------------------------------------------------------------
@@ -805,7 +805,7 @@ def test_a_worker_that_begins_again_does_not_count_back(tmp_path):
         return []
 
     for epochs in (range(1, 6), range(1, 8)):  # the first dies after five
-        workers._apart(work, epochs, str(path), owner=None)
+        fitting._apart(work, epochs, str(path), owner=None)
     assert seen == [1, 2, 3, 4, 5, 5, 5, 5, 5, 5, 6, 7] and counts.tolist() == [0, 7, 0]
 
 

@@ -26,7 +26,7 @@ from joblib.externals.loky.backend import context as loky
 
 from curvae.errors import CurvaeError
 from curvae.runs import Source, compare_run
-from curvae.training import Config, build, engine, fit_many, workers
+from curvae.training import Config, build, engine, fit_many, fitting
 from curvae.training.comparison import compare
 from curvae.training.engine import losses
 from curvae.training.fitting import train_many
@@ -67,7 +67,7 @@ def assert_grows_to_the_end(told):
 @pytest.fixture
 def watched(monkeypatch):
     """Look often at what the processes have done."""
-    monkeypatch.setattr(workers, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(fitting, "_LOOK_EVERY", 0.01)
     return []
 
 
@@ -191,7 +191,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
 
 def test_by_default_there_is_a_process_for_every_core(monkeypatch):
     monkeypatch.setattr("joblib.cpu_count", lambda: 7)
-    assert workers.default_jobs("cpu") == 7
+    assert fitting.default_jobs("cpu") == 7
 
 
 @pytest.mark.parametrize("words", [("t.csv",), ("t.csv", "--space", "h2,e1"), ("g.csv", "--graph")], ids=" ".join)
@@ -222,7 +222,7 @@ def test_where_models_are_trained_is_as_joblib_is_configured():
     with joblib.parallel_config("loky", n_jobs=2):
         assert os.getpid() not in trainers()
     with joblib.parallel_config("threading"):  # as within the workers of a search
-        assert set(trainers()) == {os.getpid()} and workers.default_jobs("cpu") == joblib.cpu_count()
+        assert set(trainers()) == {os.getpid()} and fitting.default_jobs("cpu") == joblib.cpu_count()
 
 
 def test_errors_come_back_from_the_processes(tmp_path):

@@ -1,7 +1,8 @@
 """Data: tables, matrices, images, MNIST and synthetic trees are read as a `Dataset`, graphs as a `Graph`."""
 
 from .dataset import Arrays, Column, Dataset, Schema, from_arrays
-from .graphs import EdgeSplit, Graph, load_graph, split_edges
+from .graph_data import EdgeSplit, Graph, split_edges
+from .graph_reading import load_graph
 from .loading import load
 from .matrices import mnist
 from .synthetic import Tree, branching_diffusion, flat

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError, FixableError
 from ..models.likelihoods.base import find_binary, row_blocks
-from .dataset import Arrays, Column, Dataset, Kind, Matrix, NumberColumns, Schema, Vector, check_ids, one_hot
-from .disk import DiskMatrix, DiskTexts, Texts, in_memory
-from .files import Messages, count, listing, quoted
-from .statistics import (
+from .column_statistics import (
     Missing,
     column_statistics,
     complete_rows,
@@ -31,15 +28,22 @@ from .statistics import (
     resolve_missing,
     useless_columns,
 )
-from .text_tables import MISSING, NUMBER, categories_of, first_text, is_text, numbers_of, texts_of
+from .dataset import Arrays, Column, Dataset, Kind, Matrix, NumberColumns, Schema, Vector, check_ids, one_hot
+from .disk import DiskMatrix, DiskTexts, Texts, in_memory
+from .files import Messages, count, guard, listing, quoted
+from .text_tables import MISSING, NUMBER, NumberFacts, numbers_from_texts, texts_of
 
 __all__ = [
     "ColumnAdvice",
+    "ColumnTexts",
     "FrameTable",
     "RawData",
     "Table",
-    "TextSummary",
+    "common_stem",
+    "decode_texts",
     "first_rows",
+    "looks_like_edges",
+    "named_ends",
 ]
 
 _SHOWN = 10  # columns of one kind that a message lists
@@ -48,18 +52,57 @@ _IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index)$", re.IGNORECASE)
 _LABEL = re.compile(r"(?:^|[\W_])(?:labels?|class|target|cluster)$", re.IGNORECASE)
 
 
-class TextSummary(NamedTuple):
-    """Figures of a column of texts.
+@dataclass
+class ColumnTexts:
+    """The different texts of a column, by which its cells are told apart: numbers too, where they are categories.
 
     Arguments:
-        distinct: different texts.
-        gaps: rows without a text.
-        numbers: rows whose text is a number, or one that is written in another way.
+        positions: position of each text; numbers stand for themselves, for how they are written depends on the others.
+        times: how often each of them occurs.
+        floats: whether numbers with a decimal point are among the cells.
+        categorical: whether the column is of a type for categories.
+        first: the first cell that is not a number, with its row; None if all are numbers or missing.
+        most: different texts that are told apart; the others are treated as missing.
+        many: whether there are more.
     """
 
-    distinct: int
-    gaps: int
-    numbers: int
+    positions: dict[Any, int] = field(default_factory=dict)
+    times: list[int] = field(default_factory=list)
+    floats: bool = False
+    categorical: bool = False
+    first: str | None = None
+    most: int = sys.maxsize
+    many: bool = False
+
+    def encode(self, values: Any, row: int = 0, file: str = "") -> NDArray[np.float64]:
+        """Convert cells to positions of their texts; the first of them is in this row of a file."""
+        self.categorical |= isinstance(values.dtype, pd.CategoricalDtype)
+        codes, distinct = pd.factorize(pd.Series(texts_of(values)) if values.dtype == object else values)
+        known: Any = pd.Series(distinct)
+        if pd.api.types.is_numeric_dtype(known.dtype) and not pd.api.types.is_bool_dtype(known.dtype):
+            texts = known.tolist()
+            self.floats |= pd.api.types.is_float_dtype(known.dtype)
+        else:
+            texts = texts_of(known, strip=True).tolist()
+            if self.first is None and (cell := numbers_from_texts(known)[1]) is not None:
+                number = row + int(np.argmax(codes == cell[1])) + 1
+                self.first = f"{cell[0][:40]!r} in row {number:,}" + (f" of {file}" if file else "")
+        positions = np.full(len(texts) + 1, np.nan)  # the last one stands for missing values
+        times = np.bincount(codes[codes >= 0], minlength=len(texts)).tolist()
+        for i, text in enumerate(texts):
+            if text not in MISSING and (not self.many or text in self.positions):
+                place = self.positions.setdefault(text, len(self.times))
+                self.times += [0] * (place == len(self.times))
+                self.times[place] += times[i]
+                positions[i] = place
+        self.many |= len(self.times) > self.most
+        return positions[codes]
+
+    @property
+    def written(self) -> list[str]:
+        """The different texts, as a person would write them."""
+        whole = all(text % 1 == 0 for text in self.positions if not isinstance(text, str))
+        return [text if isinstance(text, str) else str(int(text) if whole else float(text)) for text in self.positions]
 
 
 _NUMBER = re.compile(rf"{NUMBER}|[+-]?\d[\d.,_' ]*%?")
@@ -81,37 +124,124 @@ class Table(ABC):
     head: pd.DataFrame
 
     @abstractmethod
-    def first_text(self, name: str) -> str | None:
-        """Return the first cell of a column that is not a number, and its row; None if all are numbers or missing."""
+    def is_numeric(self, name: str) -> bool:
+        """Return whether a column is stored as numbers or truth values."""
 
     @abstractmethod
-    def is_text(self, name: str) -> bool:
-        """Return whether a column has a cell that is not a number, or is of a type for categories."""
-
-    @abstractmethod
-    def categories(self, name: str) -> tuple[str, ...]:
-        """List the categories of a column: numbers in ascending order, then texts in alphabetical order."""
-
-    @abstractmethod
-    def distinct_texts(self, name: str) -> Iterable[tuple[str, int]]:
-        """Yield texts of a column without blanks around them, and how often each occurs; some may be repeated."""
-
-    @abstractmethod
-    def numbers(self, columns: Sequence[Column], fix: str, messages: Messages) -> Matrix:
-        """Convert columns to numbers, (rows, columns); see `numbers_of`."""
+    def column_texts(self, name: str) -> ColumnTexts:
+        """Return the different texts of a column."""
 
     @abstractmethod
     def texts(self, name: str, strip: bool = False) -> Texts:
         """Convert the cells of a column to texts; see `texts_of`."""
 
-    def summarise(self, name: str) -> TextSummary:
-        """Compute figures of a column of texts."""
-        counts: Counter[str] = Counter()
-        for text, times in self.distinct_texts(name):
-            counts[text] += times
-        present = {text: times for text, times in counts.items() if text not in MISSING}
-        numbers = sum(times for text, times in present.items() if _NUMBER.fullmatch(text))
-        return TextSummary(len(present), self.rows - sum(present.values()), numbers)
+    @abstractmethod
+    def _decode(self, names: Sequence[str], known: Mapping[int, NDArray[np.float64]], facts: NumberFacts) -> Matrix:
+        """Join columns to a matrix of numbers.
+
+        Arguments:
+            names: of the columns.
+            known: what the texts of a column stand for, by the place of the column; others hold numbers.
+            facts: takes what to say about these.
+        """
+
+    def first_text(self, name: str) -> str | None:
+        """Return the first cell of a column that is not a number, and its row; None if all are numbers or missing."""
+        known = None if self.is_numeric(name) else self.column_texts(name)
+        if known is None or known.first is not None:
+            return None if known is None else known.first
+        cell = numbers_from_texts(pd.Series(known.written, dtype=object))[1]  # where some are truth values
+        return None if cell is None else repr(cell[0])
+
+    def is_text(self, name: str) -> bool:
+        """Return whether a column has a cell that is not a number, or is of a type for categories.
+
+        Example:
+            >>> table = FrameTable(Path("t.csv"), pd.DataFrame({"a": ["1", "2", "NA"], "b": ["1", "2", "b"]}))
+            >>> table.is_text("a"), table.is_text("b")
+            (False, True)
+        """
+        return not self.is_numeric(name) and (self.first_text(name) is not None or self.column_texts(name).categorical)
+
+    def categories(self, name: str) -> tuple[str, ...]:
+        """List the categories of a column: numbers in ascending order, then texts in alphabetical order.
+
+        Example:
+            >>> FrameTable(Path("t.csv"), pd.DataFrame({"a": ["b", "10", "9", "a", "NA"]})).categories("a")
+            ('9', '10', 'a', 'b')
+        """
+        known = self.column_texts(name)
+        if known.many:
+            raise CurvaeError(
+                f"column {name!r} of {self.path.name} has more than {known.most:,} different values; leave it out"
+            )
+        return tuple(sorted(set(known.written), key=_natural_order))
+
+    def summarise(self, name: str) -> tuple[int, int, int]:
+        """Count the different texts of a column, the rows without one, and those whose text is a number.
+
+        Numbers may be written in another way.
+        """
+        known = self.column_texts(name)
+        texts, present = known.written, sum(known.times)
+        numbers = sum(times for text, times in zip(texts, known.times, strict=True) if _NUMBER.fullmatch(text))
+        if known.many:  # if none of those that were counted occurs twice, they are likely to name rows
+            return self.rows if present == len(texts) else len(texts), 0, numbers
+        return len(set(texts)), self.rows - present, numbers
+
+    def numbers(self, columns: Sequence[Column], fix: str, messages: Messages) -> Matrix:
+        """Convert columns to numbers, (rows, columns).
+
+        A category becomes its position in the list of categories, a missing value NaN.
+
+        Arguments:
+            columns: descriptions of the columns.
+            fix: what to do about a column of texts, for the error; {0} stands for its name.
+            messages: takes notes about what was converted.
+        """
+        known: dict[int, NDArray[np.float64]] = {}
+        texts: dict[str, str] = {}
+        facts = NumberFacts()
+        for j, column in enumerate(columns):
+            if column.categories is not None:
+                known[j] = self._category_positions(column)
+            elif (cell := self.first_text(column.name)) is not None:
+                texts[column.name] = cell
+            elif not self.is_numeric(column.name):
+                written = self.column_texts(column.name).written
+                known[j] = facts.convert(column.name, pd.Series(written, dtype=object))[0]
+        if texts:
+            listed = listing(f"{name!r} ({cell})" for name, cell in texts.items())
+            one = json.dumps(next(iter(texts)), ensure_ascii=False)
+            raise CurvaeError(f"{self.path.name} has text in column {listed}; {fix.format(one)}")
+        names = [column.name for column in columns]
+        x = self._decode(names, known, facts)
+        facts.report(messages, names)
+        require_sums(x, columns, self.path.name)
+        return x
+
+    def _category_positions(self, column: Column) -> NDArray[np.float64]:
+        """Find the texts of a column in its list of categories."""
+        assert column.categories is not None
+        texts = self.column_texts(column.name)
+        places = {category: float(place) for place, category in enumerate(column.categories)}
+        # In a table of samples, texts that look like formulas are guarded.
+        known = {guard(category): place for category, place in places.items()} | places
+        if texts.floats:  # whole numbers have a point where others have digits
+            known = {category.removesuffix(".0"): place for category, place in places.items()} | known
+        if unseen := sorted({text for text in texts.written if text not in known}):
+            raise CurvaeError(
+                f"column {column.name!r} of {self.path.name} holds categories that the model was not trained on: "
+                f"{quoted(unseen)}; it knows {quoted(column.categories)}"
+            )
+        return np.array([known[text] for text in texts.written], np.float64)
+
+
+def _natural_order(text: str) -> tuple[float, str]:
+    try:
+        return float(text), text
+    except ValueError:
+        return float("inf"), text
 
 
 class FrameTable(Table):
@@ -120,25 +250,115 @@ class FrameTable(Table):
     def __init__(self, path: Path, frame: pd.DataFrame) -> None:
         self.path, self.head = path, frame
         self.names, self.rows = list(frame.columns), len(frame)
+        self._encoded: dict[str, tuple[ColumnTexts, NDArray[np.float64]]] = {}
 
-    def first_text(self, name: str) -> str | None:
-        return first_text(self.head[name])
+    def is_numeric(self, name: str) -> bool:
+        return pd.api.types.is_numeric_dtype(self.head[name].dtype)
 
-    def is_text(self, name: str) -> bool:
-        return is_text(self.head[name])
-
-    def categories(self, name: str) -> tuple[str, ...]:
-        return categories_of(self.head[name])
-
-    def distinct_texts(self, name: str) -> Iterable[tuple[str, int]]:
-        return Counter(texts_of(self.head[name], strip=True).tolist()).items()
-
-    def numbers(self, columns: Sequence[Column], fix: str, messages: Messages) -> Matrix:
-        frame = self.head[[column.name for column in columns]]
-        return numbers_of(self.path, frame, tuple(columns), fix, messages)
+    def column_texts(self, name: str) -> ColumnTexts:
+        return self._encode(name)[0]
 
     def texts(self, name: str, strip: bool = False) -> Texts:
         return texts_of(self.head[name], strip)
+
+    def _encode(self, name: str) -> tuple[ColumnTexts, NDArray[np.float64]]:
+        """Return the texts of a column, and the position of each cell among them."""
+        if name not in self._encoded:
+            known = ColumnTexts()
+            self._encoded[name] = known, known.encode(self.head[name])
+        return self._encoded[name]
+
+    def _decode(self, names: Sequence[str], known: Mapping[int, NDArray[np.float64]], facts: NumberFacts) -> Matrix:
+        converted = {
+            names[j]: decode_texts(self._encode(names[j])[1][:, None], [0], {0: numbers})[:, 0]
+            for j, numbers in known.items()
+        }
+        for name in names:
+            if name not in converted:
+                facts.convert(name, self.head[name])
+        frame = pd.DataFrame({name: converted.get(name, self.head[name]) for name in names}, self.head.index)
+        return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def decode_texts(
+    x: NDArray[Any], columns: Sequence[int], known: Mapping[int, NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Choose columns of a matrix, and convert positions of texts to what they stand for, by the place of the column."""
+    values = x[:, columns].astype(np.float64)
+    for j, numbers in known.items():
+        present = np.isfinite(values[:, j])
+        values[present, j] = numbers[values[present, j].astype(np.intp)]
+    return values
+
+
+# Whether columns name the nodes of edges.
+
+_ENDS = (
+    ("source", "target"),
+    ("from", "to"),
+    ("src", "dst"),
+    ("source", "destination"),
+    ("fromnodeid", "tonodeid"),
+    ("node1", "node2"),
+    ("id1", "id2"),
+    ("start", "end"),
+    ("head", "tail"),
+    ("tail", "head"),
+    ("parent", "child"),
+    ("child", "parent"),
+    ("subject", "object"),
+    ("u", "v"),
+    ("i", "j"),
+)
+_REPEATED = 0.1  # share of edges that may be given twice
+
+
+def named_ends(names: Sequence[str]) -> tuple[int, int] | None:
+    """Find two columns with usual names for the ends of an edge."""
+    folded = [re.sub(r"[\W_]", "", name.casefold()) for name in names]
+    return next(((folded.index(a), folded.index(b)) for a, b in _ENDS if a in folded and b in folded), None)
+
+
+def common_stem(names: Sequence[str]) -> str | None:
+    """Return what the first two names have in common if they differ only in a 1 and a 2, or the like."""
+    a = re.fullmatch(r"(.+?)[\W_]*[1ax]", names[0].casefold())
+    b = re.fullmatch(r"(.+?)[\W_]*[2by]", names[1].casefold())
+    return a[1] if a and b and a[1] == b[1] else None
+
+
+def looks_like_edges(frame: pd.DataFrame) -> bool:
+    """Return whether the rows of a table are likely the edges of a graph: two names, or numbers of nodes, and maybe a
+    weight.
+
+    Whole numbers may be measurements as well. They are numbers of nodes if the columns have usual names, no edge is
+    given twice, none joins a node to itself, and most nodes of one column are in the other too.
+
+    Example:
+        >>> looks_like_edges(pd.DataFrame({"from": [1, 1, 2], "to": [2, 3, 4]}))
+        True
+        >>> looks_like_edges(pd.DataFrame({"from": [1.5, 1.0, 2.0], "to": [2.0, 3.0, 4.0]}))
+        False
+    """
+    table = FrameTable(Path(), frame.head(_LOOKED_AT))
+    names, rows = table.names, table.head
+    if len(names) == 1:  # numbers that blanks separate, the first two in the place of a header
+        cells = [record.split() for record in (names[0], *rows.iloc[:, 0].astype(str))]
+        return all(len(cell) in (2, 3) and cell[0].isdecimal() and cell[1].isdecimal() for cell in cells)
+    if (
+        len(names) not in (2, 3)
+        or any(map(table.is_text, names[2:]))
+        or rows.iloc[:, :2].duplicated().mean() > _REPEATED
+    ):
+        return False
+    left, right = rows.iloc[:, 0], rows.iloc[:, 1]
+    if rows.iloc[:, :2].duplicated().mean() > _REPEATED:
+        return False
+    if not all(pd.api.types.is_integer_dtype(side.dtype) for side in (left, right)):
+        return table.is_text(names[0]) and table.is_text(names[1])
+    if (named_ends(names) is None and common_stem(names) is None) or bool((left == right).any()):
+        return False
+    sides = set(left.tolist()), set(right.tolist())
+    return len(sides[0] & sides[1]) >= min(map(len, sides)) / 2
 
 
 @dataclass
@@ -147,13 +367,12 @@ class ColumnAdvice:
 
     Arguments:
         table: the columns.
-        has_id, has_label: whether a column has this role already.
+        taken: roles that columns have already, of "id" and "label"; a proposal takes its role too.
         choices: values of `missing` to propose where values are missing; none where one was given.
     """
 
     table: Table
-    has_id: bool = False
-    has_label: bool = False
+    taken: set[str] = field(default_factory=set)
     choices: Sequence[Missing] = ()
     _proposals: list[tuple[str, str, tuple[tuple[str, str], ...]]] = field(default_factory=list)
     _left_out: dict[str, str] = field(default_factory=dict)
@@ -169,17 +388,16 @@ class ColumnAdvice:
         """
         rows = self.table.rows
         known = {name: self.table.summarise(name) for name in offenders}
-        wrong = [name for name, one in known.items() if 2 * one.numbers >= rows - one.gaps]
-        texts = {name: one for name, one in known.items() if name not in wrong}
-        unique = [name for name, one in texts.items() if one.distinct == rows]
-        if unique and not self.has_id:
+        wrong = [name for name, (_, gaps, numbers) in known.items() if 2 * numbers >= rows - gaps]
+        texts = [name for name in known if name not in wrong]
+        unique = [name for name in texts if known[name][0] == rows]
+        if unique and "id" not in self.taken:
             name = next((name for name in unique if _IDENTIFIER.search(name)), unique[0])
-            shown = f"{name!r} ({offenders[name]}, a different text in every row)"
-            self._proposals.append(("Probably an id", shown, (("id", name),)))
-            self.has_id = True
-            del texts[name]
-        for name, one in texts.items():
-            self._add_text(name, one, offenders[name])
+            self._propose("id", name, f"{name!r} ({offenders[name]}, a different text in every row)")
+            texts.remove(name)
+        for name in texts:
+            distinct, gaps, _ = known[name]
+            self._add_text(name, distinct, gaps, offenders[name])
         for name in wrong:
             self._proposals.append(("Numbers, with cells to correct", f"{name!r} ({offenders[name]})", ()))
         if self._proposals:
@@ -187,18 +405,22 @@ class ColumnAdvice:
             raise self._error()
         return self._left_out
 
-    def _add_text(self, name: str, known: TextSummary, cell: str) -> None:
-        rows, distinct = self.table.rows, known.distinct
+    def _propose(self, role: str, name: str, shown: str) -> None:
+        """Propose that a column is the id or the label."""
+        self._proposals.append(("Probably an id" if role == "id" else "Probably a label", shown, ((role, name),)))
+        self.taken.add(role)
+
+    def _add_text(self, name: str, distinct: int, gaps: int, cell: str) -> None:
+        rows = self.table.rows
         shown = f"{name!r} ({cell}, {distinct:,} different texts)"
         if distinct == 1:
             self._left_out[name] = "constant"
-        elif _LABEL.search(name) and not self.has_label:
-            self._proposals.append(("Probably a label", shown, (("label", name),)))
-            self.has_label = True
+        elif _LABEL.search(name) and "label" not in self.taken:
+            self._propose("label", name, shown)
         # Up to 10 different texts never are too many to be categories, and more than 100 always are.
         elif distinct == rows or distinct > min(100, max(10, rows // 2)):
             self._left_out[name] = f"{distinct:,} different texts in {count(rows, 'row')}"
-        elif re.search(r"(?i)(?:^|[\W_])(?:batch|donor|lane|plate|site)$", name) and not known.gaps:
+        elif re.search(r"(?i)(?:^|[\W_])(?:batch|donor|lane|plate|site)$", name) and not gaps:
             self._proposals.append(("Probably a batch", shown, (("covariates", name), ("categorical", name))))
         else:
             self._proposals.append(("Probably categories", shown, (("categorical", name), ("label", name))))
@@ -210,15 +432,11 @@ class ColumnAdvice:
         self._left_out |= {columns[j].name: why for j, why in useless_columns(known).items()}
         for j, column in enumerate(columns):
             name, values = column.name, some[:, j]
-            named = _IDENTIFIER.search(name) and not known.missing[j]
-            if named and not self.has_id and _is_identifier(name, values, known.high[j] - known.low[j], known.rows):
-                shown = f"{name!r} (a different integer in every row)"
-                self._proposals.append(("Probably an id", shown, (("id", name),)))
-                self.has_id = True
-            elif not self.has_label and _LABEL.search(name) and bool((values == np.floor(values)).all()):
-                shown = f"{name!r} ({len(np.unique(values)):,} different integers)"
-                self._proposals.append(("Probably a label", shown, (("label", name),)))
-                self.has_label = True
+            named = "id" not in self.taken and _IDENTIFIER.search(name) and not known.missing[j]
+            if named and _is_identifier(name, values, known.high[j] - known.low[j], known.rows):
+                self._propose("id", name, f"{name!r} (a different integer in every row)")
+            elif "label" not in self.taken and _LABEL.search(name) and bool((values == np.floor(values)).all()):
+                self._propose("label", name, f"{name!r} ({len(np.unique(values)):,} different integers)")
         fixes = [fix for *_, fix in self._proposals]
         taken = {value for fix in fixes for role, value in fix if role in ("id", "label")} | {*self._left_out}
         used = [column for column in columns if column.name not in taken]
@@ -241,7 +459,7 @@ class ColumnAdvice:
             parts.append(f"Left out: {_left_out_text(self._left_out)}")
         found = ". ".join([f"{self.table.path.name} has text in columns without a role", *parts])
         fixes = [fix for *_, fix in self._proposals if fix]
-        if self.has_label:  # there is one label only
+        if "label" in self.taken:  # there is one label only
             fixes = [fix[:1] + tuple(way for way in fix[1:] if way[0] != "label") for fix in fixes]
         return FixableError(found, fixes) if fixes else CurvaeError(found)
 
@@ -326,19 +544,11 @@ class RawData:
             require_sums(self.x, self.columns, self.source)
         schema = given or self.fit(missing)
         x, features, kept = self._resolve(schema, missing)
-        rows_given = self.x.shape[0]
-        ids: Texts = DiskTexts.numbers(rows_given) if self.ids is None else self.ids
+        ids: Texts = DiskTexts.numbers(self.x.shape[0]) if self.ids is None else self.ids
         ids = ids if isinstance(self.x, DiskMatrix) else in_memory(ids)
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
-        rows: dict[str, Any] = {
-            "ids": ids,
-            "labels": self.labels,
-            "groups": self.groups,
-            "exposure": self.exposure,
-            "context": self.context,
-        }
-        if kept is not None:
-            rows = {name: None if values is None else values[kept] for name, values in rows.items()}
+        others = {name: getattr(self, name) for name in ("labels", "groups", "exposure", "context")}
+        rows = {name: None if values is None else values[kept] for name, values in ({"ids": ids} | others).items()}
         if given is None:
             self._require_rows(2, x.shape[0])
             self.judge(x)
@@ -358,21 +568,20 @@ class RawData:
         ), schema
 
     def arrays(self, schema: Schema, missing: Missing) -> Arrays:
-        """The inputs of a model alone, without ids and labels."""
+        """Return the inputs of a model alone, without ids and labels."""
         _, features, kept = self._resolve(schema, missing)
-        others = {"context": self.context, "size": self.exposure}
-        if kept is not None:
-            others = {name: None if values is None else values[kept] for name, values in others.items()}
+        context, size = (None if values is None else values[kept] for values in (self.context, self.exposure))
         shape = schema.shape if len(schema.shape) > 1 else ()
-        return Arrays(features, **others, blocks=schema.blocks, shape=shape, missing=missing == "model")
+        return Arrays(features, context, size, blocks=schema.blocks, shape=shape, missing=missing == "model")
 
-    def _resolve(self, schema: Schema, missing: Missing) -> tuple[Any, Any, NDArray[np.int64] | None]:
+    def _resolve(self, schema: Schema, missing: Missing) -> tuple[Any, Any, Any]:
         """Deal with missing values; return the numbers, the features that they become, and the rows that were kept."""
         x, kept = resolve_missing(self.x, schema.column_names, schema.fills, missing, self.messages, self.choices)
         if missing == "model" and has_missing(self.x) and (empty := column_statistics(self.x).empty).size:
             names = empty if self.ids is None else in_memory(self.ids[empty])
             raise CurvaeError(f"{self.source} has rows without a single value: {quoted(names)}; remove them")
-        return x, one_hot(x, schema.columns, self.source) if schema.categorical else x, kept
+        features = one_hot(x, schema.columns, self.source) if schema.categorical else x
+        return x, features, slice(None) if kept is None else kept
 
     def _require_rows(self, least: int, rows: int | None = None) -> None:
         rows = self.x.shape[0] if rows is None else rows

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from operator import eq
+from operator import eq, itemgetter
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -20,9 +19,9 @@ from torch import Tensor
 from ..errors import CurvaeError
 from ..models.likelihoods.base import row_blocks
 from . import memory
+from .column_statistics import column_statistics, masked_as_nan, resolve_missing
 from .disk import DiskMatrix, Texts, count_empty, in_memory, repeated_texts
 from .files import Messages, count, quoted
-from .statistics import column_statistics, masked_as_nan, resolve_missing
 
 __all__ = [
     "Arrays",
@@ -210,7 +209,7 @@ class Dataset:
         """Yield the rows in memory: all at once, or some at a time if they lie on disk."""
         step = self.x.block_rows if isinstance(self.x, DiskMatrix) else max(1, len(self))
         for start in range(0, len(self), step):
-            yield self._map(partial(_read_slice, rows=slice(start, start + step)))
+            yield self._map(itemgetter(slice(start, start + step))).load()
 
     def _map(self, function: Callable[[Any], Any]) -> Dataset:
         """Apply a function to all that has one entry per row."""
@@ -236,10 +235,6 @@ class Dataset:
             _hash_texts(self.context_names, digest)
             hash_rows(self.context, digest)
         return digest.hexdigest()
-
-
-def _read_slice(values: Any, rows: slice) -> Any:
-    return in_memory(values[rows])
 
 
 def hash_rows(x: Any, digest: hashlib._Hash) -> None:
@@ -280,12 +275,14 @@ def as_matrix(x: Any, what: str = "x") -> Matrix:
     if not issparse(values):
         return np.ascontiguousarray(values, dtype=dtype)
     rows = csr_array(values, dtype=dtype)
-    rows.sum_duplicates()
+    if not rows.has_canonical_format:
+        rows = rows.copy()  # arrays may be those of x
+        rows.sum_duplicates()
     return rows
 
 
 def feature_names(width: int) -> tuple[str, ...]:
-    """Names for features that have none: x1, x2, …"""
+    """Name features that have no names: x1, x2, …"""
     return tuple(f"x{i}" for i in range(1, width + 1))
 
 
@@ -533,7 +530,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, d: Any) -> Schema:
-        """Inverse of `to_json`."""
+        """Convert plain values back to a schema; raise where they are malformed."""
         _expect(isinstance(d, dict), "it is not an object")
         _expect(d.get("kind") in get_args(Kind), f"kind is {d.get('kind')!r}, not one of {', '.join(get_args(Kind))}")
         _expect(isinstance(d.get("columns"), list), "columns is not a list")
@@ -606,17 +603,17 @@ def source_columns(x: NDArray[np.float64], columns: Sequence[Column]) -> dict[st
 
 
 def _names(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Unique names of the features that columns become: those of categories get a number where they are taken."""
+    """Name the features that columns become: those of categories get a number where a name is taken."""
     taken = {column.name for column in columns if column.categories is None}
     names: list[str] = []
     for column in columns:
-        if column.categories is None:
-            names.append(column.name)
-            continue
-        for name in column.features:
-            spellings = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
-            names.append(next(spelling for spelling in spellings if spelling not in taken))
-            taken.add(names[-1])
+        for feature in column.features:
+            name, number = feature, 1
+            while column.categories is not None and name in taken:
+                number += 1
+                name = f"{feature} ({number})"
+            taken.add(name)
+            names.append(name)
     return tuple(names)
 
 
@@ -666,7 +663,8 @@ class Scaling:
         far = (largest > 0) & ~((largest > 1e-140) & (largest < 1 / 1e-140))
         if far.any():
             unit = np.where(far, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0)
-            found = cls.standard(_divide(x, unit))
+            scaled = csr_array(x.multiply(1 / unit)) if issparse(x) else cls(np.zeros_like(unit), unit).apply(x)
+            found = cls.standard(scaled)
             scale = np.where(False if found.constant is None else found.constant, 1.0, found.scale * unit)
             return cls(found.shift * unit, scale, found.constant)
         constant = known.deviation <= 1e-10 * np.maximum(np.abs(known.mean), 1e-290)
@@ -677,7 +675,7 @@ class Scaling:
         return cls(np.where(constant, value, known.mean), np.where(constant, 1.0, known.deviation), constant)
 
     def only(self, features: NDArray[np.bool_]) -> Scaling:
-        """This scaling of some features; the others are left as they are."""
+        """Restrict the scaling to some features; the others are left as they are."""
         if features.all():
             return self
         constant = None if self.constant is None else self.constant & features
@@ -690,23 +688,22 @@ class Scaling:
 
     def log_jacobians(self, x: Any) -> NDArray[np.float64]:
         """Return the same for each of these rows, of which only the values that are there count."""
-        return np.concatenate([self._log_jacobians(block) for block in row_blocks(x)])
-
-    def _log_jacobians(self, x: Any) -> NDArray[np.float64]:
-        logs = np.log(self.scale)
-        if issparse(x):
-            lacking = csr_array((np.isnan(x.data).astype(np.float64), x.indices, x.indptr), x.shape)
-        else:
-            lacking = np.isnan(x)
-        return lacking @ logs - logs.sum()
+        logs, found = np.log(self.scale), []
+        for block in row_blocks(x):
+            if issparse(block):
+                lacking = csr_array((np.isnan(block.data).astype(np.float64), block.indices, block.indptr), block.shape)
+            else:
+                lacking = np.isnan(block)
+            found.append(lacking @ logs - logs.sum())
+        return np.concatenate(found)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_tensors` makes a scaling of, by name."""
+        """Return the arrays that `from_tensors` makes a scaling of, by name."""
         return {f"scaling.{name}": values for name, values in vars(self).items() if values is not None}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Scaling:
-        """The scaling whose arrays are among these tensors."""
+        """Make the scaling whose arrays are among these tensors."""
         names = [f"scaling.{field.name}" for field in fields(cls)]
         return cls(*(tensors[name].numpy() for name in names if name in tensors))
 
@@ -719,10 +716,3 @@ class Scaling:
     def invert(self, x: NDArray[Any]) -> NDArray[np.float64]:
         original = x * self.scale + self.shift
         return original if self.constant is None else np.where(self.constant, self.shift, original)
-
-
-def _divide(x: Any, unit: NDArray[np.float64]) -> Any:
-    """Divide the columns of a matrix by numbers."""
-    if isinstance(x, DiskMatrix):
-        return x.apply(partial(_divide, unit=unit), x.width)
-    return csr_array(x.multiply(1 / unit)) if issparse(x) else x / unit

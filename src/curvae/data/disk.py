@@ -8,12 +8,12 @@ from __future__ import annotations
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -51,6 +51,7 @@ class RowFile(ABC):
     Arguments:
         path: the file.
         name: what messages call it; the name of the file by default.
+        owner: what must not be deleted while the file is in use.
 
     Attributes:
         rows: how many rows it has.
@@ -60,22 +61,24 @@ class RowFile(ABC):
     rows: int
     row_bytes: float
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
-        self.path, self.name = path, name or path.name
+    def __init__(self, path: Path, name: str | None = None, owner: Any = None) -> None:
+        self.path, self.name, self._owner = path, name or path.name, owner
         self._stat = self._current_stat()
 
-    @abstractmethod
-    def read(self, start: int, stop: int) -> Any:
-        """Read the rows from `start` to `stop`."""
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_owner": None}  # it stays with this process
 
-    @contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Raise if the file is not the one that was opened, before the context, after it, or where it fails."""
+    def read(self, start: int, stop: int) -> Any:
+        """Read the rows from `start` to `stop`; raise if the file is no longer the one that was opened."""
         self._require_unchanged()
         try:
-            yield
+            return self._read(start, stop)
         finally:
             self._require_unchanged()
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> Any:
+        """Read the rows from `start` to `stop` of the file as it is."""
 
     def _require_unchanged(self) -> None:
         if self._current_stat() != self._stat:
@@ -103,12 +106,11 @@ class DenseFile(RowFile):
     """A dense matrix that lies in a file row by row, such as a `.npy` file.
 
     Arguments:
-        path, name: see `RowFile`.
+        path, name, owner: see `RowFile`.
         shape: (rows, columns).
         dtype: of the values.
         offset: bytes before the first row.
         single: whether rows are read as float32, not as float64.
-        owner: what must not be deleted while the matrix is in use.
     """
 
     def __init__(
@@ -122,14 +124,11 @@ class DenseFile(RowFile):
         name: str | None = None,
         owner: Any = None,
     ) -> None:
-        super().__init__(path, name)
+        super().__init__(path, name, owner)
         self.rows, self.columns = shape
         self.row_bytes = 8.0 * self.columns
-        self._dtype, self._offset, self._owner = dtype, offset, owner
+        self._dtype, self._offset = dtype, offset
         self._values = np.float32 if single else np.float64
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_owner": None}  # it stays with this process
 
     @classmethod
     def open_npy(cls, path: Path) -> DenseFile | None:
@@ -143,23 +142,13 @@ class DenseFile(RowFile):
         single = array.dtype in (np.float16, np.float32)
         return cls(path, array.shape, array.dtype, array.offset, single=single)
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
         size = self.columns * self._dtype.itemsize
-        with self.unchanged():
-            values = self._array(self._dtype, (stop - start) * self.columns, self._offset + start * size)
+        values = self._array(self._dtype, (stop - start) * self.columns, self._offset + start * size)
         return values.reshape(stop - start, self.columns).astype(self._values, copy=False)
 
 
 _PARTS = ("data", "indices", "indptr")
-_HEADER = 30  # bytes of the header of a member of a zip archive, before its name
-
-
-class _Part(NamedTuple):
-    """An array in a file: where it begins, in bytes, and what it holds."""
-
-    start: int
-    dtype: np.dtype[Any]
-    length: int
 
 
 def csr_size(path: Path) -> int:
@@ -179,13 +168,11 @@ class CsrFile(RowFile):
     Such a file is a zip archive of the three arrays of the matrix, each of which lies in it as it is.
 
     Arguments:
-        path, name: see `RowFile`.
-        owner: what must not be deleted while the matrix is in use.
+        path, name, owner: see `RowFile`.
     """
 
     def __init__(self, path: Path, name: str | None = None, owner: Any = None) -> None:
-        super().__init__(path, name)
-        self._owner = owner
+        super().__init__(path, name, owner)
         try:
             with np.load(path, allow_pickle=False) as arrays, path.open("rb") as file:
                 self.rows, self.columns = map(int, arrays["shape"])
@@ -193,19 +180,15 @@ class CsrFile(RowFile):
                 self._parts = dict(zip(_PARTS, (_locate(file, member) for member in members), strict=True))
         except Exception as error:  # a broken file can make the reader raise anything
             raise self._broken(one_line(error)) from error
-        self.values = self._parts["data"].length
+        self.values = self._parts["data"][2]
         self.row_bytes = 8.0 * max(1.0, self.values / max(1, self.rows))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_owner": None}  # it stays with this process
-
-    def read(self, start: int, stop: int) -> csr_array:
-        with self.unchanged():
-            bounds = self._slice("indptr", start, stop - start + 1).astype(np.int64)
-            if bounds[0] < 0 or (np.diff(bounds) < 0).any() or bounds[-1] > self.values:
-                raise self._broken("its row pointers are out of order")
-            count = int(bounds[-1] - bounds[0])
-            data, columns = (self._slice(name, int(bounds[0]), count) for name in ("data", "indices"))
+    def _read(self, start: int, stop: int) -> csr_array:
+        bounds = self._slice("indptr", start, stop - start + 1).astype(np.int64)
+        if bounds[0] < 0 or (np.diff(bounds) < 0).any() or bounds[-1] > self.values:
+            raise self._broken("its row pointers are out of order")
+        count = int(bounds[-1] - bounds[0])
+        data, columns = (self._slice(name, int(bounds[0]), count) for name in ("data", "indices"))
         if count and not 0 <= columns.min() <= columns.max() < self.columns:
             raise self._broken("a column index is out of range")
         dtype = np.float32 if data.dtype in (np.float16, np.float32) else np.float64
@@ -215,25 +198,25 @@ class CsrFile(RowFile):
 
     def _slice(self, name: str, start: int, count: int) -> NDArray[Any]:
         """Read a part of one of the arrays."""
-        part = self._parts[name]
-        return self._array(part.dtype, count, part.start + start * part.dtype.itemsize)
+        begin, dtype, _ = self._parts[name]
+        return self._array(dtype, count, begin + start * dtype.itemsize)
 
     def _broken(self, why: str) -> CurvaeError:
         return CurvaeError(f"{self.name} cannot be read as a matrix of scipy.sparse.save_npz: {why}; save it again")
 
 
-def _locate(file: Any, member: zipfile.ZipInfo) -> _Part:
-    """Find where an array of an archive lies that is not compressed."""
+def _locate(file: Any, member: zipfile.ZipInfo) -> tuple[int, np.dtype[Any], int]:
+    """Find where an array of an archive lies that is not compressed: its first byte, its type and its length."""
     file.seek(member.header_offset)
-    header = file.read(_HEADER)
+    header = file.read(30)  # then come the name and extra fields of the member
     name, extra = (int.from_bytes(header[place : place + 2], "little") for place in (26, 28))
-    file.seek(member.header_offset + _HEADER + name + extra)
+    file.seek(name + extra, 1)
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     (count,), _, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("it holds objects")
-    return _Part(file.tell(), dtype, count)
+    return file.tell(), dtype, count
 
 
 class StoredTexts(RowFile):
@@ -241,20 +224,16 @@ class StoredTexts(RowFile):
 
     Arguments:
         path: the file with the bytes; the other has its name and the ending `.ends`.
-        name: see `RowFile`.
-        owner: what must not be deleted while the texts are in use.
+        name, owner: see `RowFile`.
     """
 
     def __init__(self, path: Path, name: str | None = None, owner: Any = None) -> None:
-        super().__init__(path, name)
-        self._ends, self._owner = path.with_suffix(".ends"), owner
+        super().__init__(path, name, owner)
+        self._ends = path.with_suffix(".ends")
         self.rows = self._ends.stat().st_size // 8
         self.row_bytes = path.stat().st_size / max(1, self.rows)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_owner": None}  # it stays with this process
-
-    def read(self, start: int, stop: int) -> NDArray[np.str_]:
+    def _read(self, start: int, stop: int) -> NDArray[np.str_]:
         first = max(0, start - 1)
         ends = np.fromfile(self._ends, np.int64, stop - first, offset=8 * first)
         ends = ends if start else np.concatenate([[0], ends])
@@ -370,7 +349,7 @@ class DiskMatrix(_Rows):
             return super().__getitem__(chosen)
         rows, columns = chosen
         width = np.empty((0, self.width or 0))[:, columns].shape[1:]
-        return self[rows].apply(partial(_take_columns, columns=columns), *(width or [None]))
+        return self[rows].apply(itemgetter((slice(None), columns)), *(width or [None]))
 
     def apply(self, function: Callable[[Any], Any], width: int | None) -> DiskMatrix:
         """Apply a function to rows when they are read; `width` is the number of columns that it returns."""
@@ -401,10 +380,6 @@ class DiskMatrix(_Rows):
     def block_rows(self) -> int:
         """Rows of a block, of which many fit in memory at a time, also as dense rows."""
         return max(1, int(min(_BYTES, self.memory // _SHARE) / (8 * max(self.row_length, self.width or 1))))
-
-
-def _take_columns(x: Any, columns: Any) -> Any:
-    return x[:, columns]
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,12 +26,12 @@ __all__ = [
     "fetch",
     "guard",
     "is_embedding",
-    "is_packed",
     "listing",
     "not_found",
     "one_line",
     "open_file",
     "opened_parquet",
+    "parquet_batches",
     "places",
     "quoted",
     "refuse_dangling",
@@ -87,7 +87,7 @@ def decimal(number: float, places: int = 2) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an exception without line breaks."""
+    """Return the message of an exception without line breaks."""
     return " ".join(str(error).split())
 
 
@@ -105,13 +105,13 @@ BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)  # what reading a broken 
 
 
 # What a path may lead to instead of a file; reading some of these never ends.
-_OTHERS = (
-    (stat.S_ISDIR, "a folder; give a file"),
-    (stat.S_ISFIFO, "a pipe; save what comes through it as a file and give that"),
-    (stat.S_ISSOCK, "a socket; give a file"),
-    (stat.S_ISCHR, "a device; give a file"),
-    (stat.S_ISBLK, "a device; give a file"),
-)
+_OTHERS = {
+    stat.S_IFDIR: "a folder; give a file",
+    stat.S_IFIFO: "a pipe; save what comes through it as a file and give that",
+    stat.S_IFSOCK: "a socket; give a file",
+    stat.S_IFCHR: "a device; give a file",
+    stat.S_IFBLK: "a device; give a file",
+}
 
 
 def refuse_dangling(path: Path) -> None:
@@ -135,14 +135,12 @@ def require_file(path: Path) -> None:
     A path that does not exist raises `FileNotFoundError`, so that the caller can say what is expected there.
     """
     refuse_dangling(path)
-    mode = path.stat().st_mode
-    for is_such, what in _OTHERS:
-        if is_such(mode):
-            raise CurvaeError(f"{path} is {what}")
+    if (what := _OTHERS.get(stat.S_IFMT(path.stat().st_mode))) is not None:
+        raise CurvaeError(f"{path} is {what}")
 
 
 def not_found(path: Path, known: Iterable[str], others: str) -> CurvaeError:
-    """The error about a file that does not exist, with names like its own: of files beside it, and of what is known.
+    """Make the error about a file that does not exist, with names like its own: of files beside it, and known ones.
 
     `others` says what else can be given; it begins with a small letter.
     """
@@ -159,16 +157,17 @@ def suggest_path(path: Path, others: str, known: Iterable[str] = ()) -> str:
     return f"did you mean {quoted(near)}? {others[0].upper()}{others[1:]}" if near else others
 
 
-def is_packed(path: Path) -> bool:
-    """Whether the name of a file says that it is gzipped."""
-    return path.suffix.lower() == ".gz"
-
-
-def open_file(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:
-    """Open a file for reading; decompress it if its name ends in .gz."""
+@contextmanager
+def open_file(path: Path, mode: str = "rb", **options: Any) -> Iterator[IO[Any]]:
+    """Open a file for reading; decompress it if its name ends in .gz, and raise if it was packed incompletely."""
     require_file(path)
-    opener: Any = gzip.open if is_packed(path) else open
-    return opener(path, mode, **options)
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    try:
+        with opener(path, mode, **options) as stream:
+            yield stream
+    except BROKEN_GZIP as error:
+        why = f"not a complete gzip file ({one_line(error)})"
+        raise CurvaeError(f"{path.name} cannot be read: {why}; pack it again") from error
 
 
 @contextmanager
@@ -182,8 +181,17 @@ def opened_parquet(path: Path, **how: Any) -> Iterator[Any]:
         raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
 
 
+def parquet_batches(file: Any, rows: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """Read batches of so many rows from an opened Parquet file, one row group after the other.
+
+    Asked for all row groups at once, Arrow would keep in memory what it read of each.
+    """
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
+
+
 def places(name: str) -> list[Path]:
-    """Folders in which to look for a data set: under CURVAE_DATA, then in the user's cache."""
+    """List the folders in which to look for a data set: under CURVAE_DATA, then in the user's cache."""
     data, cache = os.environ.get("CURVAE_DATA"), os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return [*([Path(data, name)] if data else []), Path(cache, "curvae", name)]
 
@@ -234,11 +242,11 @@ def guard(text: str) -> str:
 
 
 def unguard(text: str) -> str:
-    """Inverse of `guard`."""
+    """Read a text that `guard` wrote."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def is_embedding(names: Sequence[str]) -> bool:
-    """Whether these are the columns of an `embedding.csv`, in which texts are guarded."""
+    """Return whether these are the columns of an `embedding.csv`, in which texts are guarded."""
     last = re.fullmatch(rf"({NAME}_)?(sigma|map_2)|spread", names[-1])
     return last is not None and {"tangent_1", "radius"} <= set(names) and list(names[:3]) == ["id", "label", "split"]

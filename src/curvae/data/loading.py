@@ -8,14 +8,14 @@ from typing import get_args
 
 from ..errors import CurvaeError
 from . import memory as machine
+from .column_statistics import Missing
 from .columns import RawData
 from .dataset import Dataset, NumberColumns, Schema, feature_names
 from .disk import CsrFile, DenseFile, DiskMatrix, csr_size
 from .files import Messages, not_found, require_file
-from .graphs.reading import BUILT_IN_GRAPHS, GRAPH_FILES
-from .matrices import has_mnist, raw_matrix, read_folder, read_mnist, read_npy, read_sparse_matrix
+from .graph_reading import BUILT_IN_GRAPHS, GRAPH_FILES
+from .matrices import raw_matrix, read_folder, read_mnist, read_npy, read_sparse_matrix
 from .spool import ROW_BYTES, Counter, Storage, store_matrix
-from .statistics import Missing
 from .synthetic import branching_diffusion, flat
 from .tables import TABLES, Roles, read_table
 
@@ -30,15 +30,9 @@ MATRICES: dict[str, Callable[[Path], RawData]] = {
 }
 
 
-def _built_in(data: Dataset, name: str) -> RawData:
-    raw = raw_matrix(name, data.x)
-    raw.ids, raw.labels, raw.label_name = data.ids, data.labels, data.label_name
-    return raw
-
-
-BUILT_IN: dict[str, Callable[[], RawData]] = {
-    "branching-diffusion": lambda: _built_in(branching_diffusion().dataset(), "branching-diffusion"),
-    "flat": lambda: _built_in(flat(), "flat"),
+BUILT_IN: dict[str, Callable[[], Dataset | RawData]] = {
+    "branching-diffusion": lambda: branching_diffusion().dataset(),
+    "flat": flat,
     "mnist": lambda: read_mnist("all"),
 }
 
@@ -115,8 +109,17 @@ def load(
         raise CurvaeError(
             f"{source} cannot be read: {error.strerror or error}; check the file and its permissions"
         ) from error
-    if schema is not None:
-        _check_kind(raw, schema)
+    if schema is not None and raw.kind != "table":  # columns of a table were matched by name
+        if raw.kind != schema.kind:
+            names = {"table": "a table with named columns", "matrix": "a matrix", "images": "images"}
+            raise CurvaeError(
+                f"{raw.source} is {names[raw.kind]} and the model was trained on {names[schema.kind]}; give the same"
+            )
+        if (shape := raw.shape or (raw.x.shape[1],)) != schema.shape:
+            raise CurvaeError(
+                f"{raw.source} has {'images' if raw.kind == 'images' else 'rows'} of {' × '.join(map(str, shape))} "
+                f"values and the model was trained on {' × '.join(map(str, schema.shape))}; give the same"
+            )
     return raw.finish(schema, missing)
 
 
@@ -142,54 +145,30 @@ def _read(
         raise CurvaeError(
             f"only a table has columns such as {roles.asked[0]!r}, and {source} is not a table; leave them out"
         )
-    return _read_matrix(path, storage) if exists else BUILT_IN[str(source)]()
+    if not exists:
+        data = BUILT_IN[str(source)]()
+        if isinstance(data, RawData):
+            return data
+        raw = raw_matrix(str(source), data.x)
+        raw.ids, raw.labels, raw.label_name = data.ids, data.labels, data.label_name
+        return raw
+    return read_folder(path) if path.is_dir() else _read_matrix(path, storage)
 
 
 def _read_matrix(path: Path, storage: Storage | None) -> RawData:
-    """Read a matrix or images from a file or folder."""
-    if path.is_dir():
-        return _read_directory(path)
-    if storage is not None and (matrix := _open_matrix(path, storage)) is not None:
-        return matrix
+    """Read a matrix from a file; open it, if it takes more memory than it may and can be read in parts."""
+    file: DenseFile | CsrFile | None = None
+    name, limit = path.name.lower(), 0 if storage is None else storage.memory
+    if storage is not None and name.endswith(".npy"):
+        file = DenseFile.open_npy(path)
+        file = None if file is None or file.rows * (2 * file.row_bytes + ROW_BYTES) <= limit else file
+    elif storage is not None and name.endswith(".npz") and csr_size(path) > limit:
+        file = store_matrix(path, storage)
+    if file is not None:
+        messages = Messages([f"{file.rows:,} rows are read from disk, in {machine.size_text(limit)} of memory."])
+        x = DiskMatrix.of(file, file.columns, limit)
+        return RawData(path.name, "matrix", x, NumberColumns(feature_names(file.columns)), messages=messages)
     for suffix, reader in MATRICES.items():
-        if path.name.lower().endswith(suffix):
+        if name.endswith(suffix):
             return reader(path)
     raise CurvaeError(f"{path.name} has an unknown file extension; use one of {', '.join((*TABLES, *MATRICES))}")
-
-
-def _open_matrix(path: Path, storage: Storage) -> RawData | None:
-    """Open a matrix that takes more memory than it may; return None for one that fits, or can only be read whole."""
-    file: DenseFile | CsrFile | None = None
-    if path.suffix.lower() == ".npy":
-        file = DenseFile.open_npy(path)
-        size = 0 if file is None else file.rows * (2 * file.row_bytes + ROW_BYTES)
-    elif path.suffix.lower() == ".npz" and (size := csr_size(path)) > storage.memory:
-        file = store_matrix(path, storage)
-    if file is None or size <= storage.memory:
-        return None
-    messages = Messages([f"{file.rows:,} rows are read from disk, in {machine.size_text(storage.memory)} of memory."])
-    x = DiskMatrix.of(file, file.columns, storage.memory)
-    return RawData(path.name, "matrix", x, NumberColumns(feature_names(file.columns)), messages=messages)
-
-
-def _read_directory(path: Path) -> RawData:
-    if has_mnist(path):
-        return read_mnist("all", path)
-    if (raw := read_folder(path)) is None:
-        raise CurvaeError(f"{path} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
-    return raw
-
-
-def _check_kind(raw: RawData, schema: Schema) -> None:
-    if raw.kind == "table":
-        return  # its columns were matched by name
-    if raw.kind != schema.kind:
-        names = {"table": "a table with named columns", "matrix": "a matrix", "images": "images"}
-        raise CurvaeError(
-            f"{raw.source} is {names[raw.kind]} and the model was trained on {names[schema.kind]}; give the same"
-        )
-    if (shape := raw.shape or (raw.x.shape[1],)) != schema.shape:
-        raise CurvaeError(
-            f"{raw.source} has {'images' if raw.kind == 'images' else 'rows'} of {' × '.join(map(str, shape))} values "
-            f"and the model was trained on {' × '.join(map(str, schema.shape))}; give the same"
-        )

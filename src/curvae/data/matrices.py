@@ -8,7 +8,6 @@ interpreter on NUL bytes and on a number that is cut off at the end of the file.
 from __future__ import annotations
 
 import math
-import os
 import re
 import struct
 import warnings
@@ -29,13 +28,11 @@ from ..errors import CurvaeError
 from . import memory
 from .columns import RawData
 from .dataset import Column, Dataset, NumberColumns, PixelNames, as_matrix, feature_names
-from .files import BROKEN_GZIP, Messages, count, fetch, one_line, open_file, places, quoted, require_file
+from .files import Messages, count, fetch, one_line, open_file, places, quoted, require_file
 from .text_tables import NUMBER
 
 __all__ = [
     "Split",
-    "has_mnist",
-    "map_npy",
     "mnist",
     "raw_images",
     "raw_matrix",
@@ -45,7 +42,6 @@ __all__ = [
     "read_npy",
     "read_sparse",
     "read_sparse_matrix",
-    "unreadable",
 ]
 
 
@@ -64,17 +60,21 @@ def raw_images(source: str, pixels: NDArray[Any], messages: Messages | None = No
     return RawData(source, "images", as_matrix(flat, source), columns, shape=(height, width), messages=messages)
 
 
-def read_folder(folder: Path) -> RawData | None:
-    """Read all image files of a folder and its subfolders, ordered by name; return None if there are none.
+def read_folder(folder: Path) -> RawData:
+    """Read the MNIST files of a folder, or all image files of the folder and its subfolders, ordered by name.
 
     Ids are file names relative to the folder. If all images are in subfolders, the subfolders are their labels.
     """
     messages = Messages()
+    if _find_idx(folder, [file.removesuffix(".gz") for file in _CHECKSUMS]):
+        return read_mnist("all", folder)
     if (folder / "config.json").is_file() and (folder / "embedding.csv").is_file():
         raise CurvaeError(f"{folder} is the folder of a run; give the data that it was trained on, or other data")
     names = _find(folder, messages)
     if not names:
-        return None
+        raise CurvaeError(
+            f"{folder} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder"
+        )
     width, height = _load_image(folder, names[0]).size
     memory.require(4 * len(names) * width * height, f"{folder.name} ({len(names):,} images of {width} × {height})")
     pixels = np.empty((len(names), height, width), dtype=np.float32)
@@ -102,22 +102,14 @@ def read_folder(folder: Path) -> RawData | None:
 
 
 def _find(folder: Path, messages: Messages) -> list[str]:
-    root = folder.resolve()
-    names, others, leading_out = [], 0, []
-    for parent, _, files in os.walk(folder):
-        for file in files:
-            path = Path(parent, file)
-            name = path.relative_to(folder).as_posix()
-            if path.suffix.lower() not in (".png", ".jpg", ".jpeg", ".bmp", ".gif"):
-                others += not file.startswith(".")
-            elif not path.resolve().is_relative_to(root):
-                leading_out.append(name)
-            else:
-                names.append(name)
-    if others:
+    """List the image files of a folder and its subfolders, ordered by name."""
+    root, files = folder.resolve(), [path for path in folder.rglob("*") if not path.is_dir()]
+    images = [path for path in files if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".bmp", ".gif")]
+    if others := sum(not path.name.startswith(".") for path in {*files} - {*images}):
         messages.note(f"left out because they are not images: {count(others, 'file')}.")
-    if leading_out:
-        messages.note(f"links to places outside the folder were left out: {quoted(leading_out)}.")
+    names = [path.relative_to(folder).as_posix() for path in images if path.resolve().is_relative_to(root)]
+    if leading_out := {path.relative_to(folder).as_posix() for path in images} - {*names}:
+        messages.note(f"links to places outside the folder were left out: {quoted(sorted(leading_out))}.")
     return sorted(names)
 
 
@@ -154,7 +146,6 @@ def _grey(image: Image.Image) -> tuple[NDArray[np.float32], bool]:
 Split: TypeAlias = Literal["train", "test", "all"]
 
 _PREFIXES: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
-_KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 # SHA-256 of the packed files as published.
 _CHECKSUMS = {
     "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -175,16 +166,11 @@ def mnist(split: Split = "train", directory: str | Path | None = None) -> Datase
     return read_mnist(split, None if directory is None else Path(directory)).finish(None, "error")[0]
 
 
-def has_mnist(folder: Path) -> bool:
-    """Whether a folder contains any of the IDX files, gzipped or not."""
-    return any((folder / one).is_file() for name in _CHECKSUMS for one in (name, name.removesuffix(".gz")))
-
-
 def read_mnist(split: Split, folder: Path | None = None) -> RawData:
     """Read the digits; see `mnist`."""
     if split not in _PREFIXES:
         raise CurvaeError(f"split is {split!r}; use one of {', '.join(_PREFIXES)}")
-    names = [f"{prefix}-{kind}" for prefix in _PREFIXES[split] for kind in _KINDS]
+    names = [f"{prefix}-{kind}" for prefix in _PREFIXES[split] for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
     if folder is None:
         # A download that broke off leaves only some of the files.
         whole = (place for place in places("mnist") if len(_find_idx(place, names)) == len(names))
@@ -216,20 +202,17 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         path: the file, gzipped if its name ends in .gz.
         dimensions: number of dimensions that it must have.
     """
-    try:
-        with open_file(path) as stream:
-            head = stream.read(4 + 4 * dimensions)
-            if len(head) < 4 + 4 * dimensions or head[:4] != bytes([0, 0, 8, dimensions]):
-                raise CurvaeError(
-                    f"{path.name} does not start as IDX bytes of {dimensions} dimensions (it starts with "
-                    f"{head[:4].hex(' ') or 'nothing'}); get the file again"
-                )
-            shape = tuple(int(n) for n in np.frombuffer(head, dtype=">u4", offset=4))
-            size = math.prod(shape)
-            memory.require(size, path.name)
-            body = stream.read(size + 1)
-    except BROKEN_GZIP as error:
-        raise CurvaeError(f"{path.name} is not a complete gzip file ({error}); get the file again") from error
+    with open_file(path) as stream:
+        head = stream.read(4 + 4 * dimensions)
+        if len(head) < 4 + 4 * dimensions or head[:4] != bytes([0, 0, 8, dimensions]):
+            raise CurvaeError(
+                f"{path.name} does not start as IDX bytes of {dimensions} dimensions (it starts with "
+                f"{head[:4].hex(' ') or 'nothing'}); get the file again"
+            )
+        shape = tuple(int(n) for n in np.frombuffer(head, dtype=">u4", offset=4))
+        size = math.prod(shape)
+        memory.require(size, path.name)
+        body = stream.read(size + 1)
     if len(body) != size:
         state = "ends too early" if len(body) < size else "is longer than it says"
         raise CurvaeError(f"{path.name} {state}: its header promises {size:,} values; get the file again")
@@ -254,23 +237,17 @@ def raw_matrix(source: str, x: Any) -> RawData:
 
 def read_npy(path: Path) -> RawData:
     """Read a .npy array, (rows, features), or (rows, height, width) for images."""
-    array = map_npy(path)
-    memory.require(array.size * 8 + array.nbytes, f"{path.name} ({' × '.join(f'{n:,}' for n in array.shape)})")
-    array = np.array(array)  # read it now, since the file may change
-    return raw_matrix(path.name, array) if array.ndim == 2 else raw_images(path.name, array)
-
-
-def map_npy(path: Path) -> Any:
-    """A .npy array of two or three dimensions, mapped into memory."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a broken file can make the reader raise anything
-        raise unreadable(path, "a .npy array of numbers", error) from error
+        raise _unreadable(path, "a .npy array of numbers", error) from error
     if array.ndim not in (2, 3):
         raise CurvaeError(
             f"{path.name} has shape {array.shape}; give rows × features, or rows × height × width for grey images"
         )
-    return array
+    memory.require(array.size * 8 + array.nbytes, f"{path.name} ({' × '.join(f'{n:,}' for n in array.shape)})")
+    array = np.array(array)  # read it now, since the file may change
+    return raw_matrix(path.name, array) if array.ndim == 2 else raw_images(path.name, array)
 
 
 def read_sparse_matrix(path: Path) -> RawData:
@@ -295,10 +272,10 @@ def read_sparse(path: Path) -> Any:
         raise
     except Exception as error:  # a broken file can make the reader raise anything
         dense = "a matrix of scipy.sparse.save_npz (for a dense one use numpy.save)"
-        raise unreadable(path, dense if packed else "Matrix Market", error) from error
+        raise _unreadable(path, dense if packed else "Matrix Market", error) from error
 
 
-def unreadable(path: Path, what: str, error: Exception) -> CurvaeError:
+def _unreadable(path: Path, what: str, error: Exception) -> CurvaeError:
     """Make the error about a file that cannot be read as what it should be."""
     return CurvaeError(f"{path.name} cannot be read as {what}: {one_line(error)}; save it again")
 

@@ -15,7 +15,7 @@ _UNKNOWN = 8 * 10**9  # of a machine that does not tell
 
 
 def available() -> int | None:
-    """Bytes of free memory, or None if the system does not tell."""
+    """Return the bytes of free memory, or None if the system does not tell."""
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
@@ -25,7 +25,7 @@ def available() -> int | None:
 
 
 def bound(asked: str | int | None) -> int:
-    """Bytes that data may take: as asked for, by default a quarter of the memory of the machine.
+    """Return the bytes that data may take: as asked for, by default a quarter of the memory of the machine.
 
     Example:
         >>> bound("1.5 GB"), bound("800mb"), bound(10**9)
@@ -41,7 +41,7 @@ def bound(asked: str | int | None) -> int:
 
 
 def size_text(size: float) -> str:
-    """A size as `bound` takes it.
+    """Write a size as `bound` takes it.
 
     Example:
         >>> size_text(5.9e9), size_text(64_000_000)
@@ -52,7 +52,7 @@ def size_text(size: float) -> str:
 
 
 def _installed() -> int | None:
-    """Bytes of memory of the machine, or of the container."""
+    """Return the bytes of memory of the machine, or of the container."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -61,7 +61,7 @@ def _installed() -> int | None:
 
 
 def _container() -> int | None:
-    """Bytes that the container may take, or None if there is no limit."""
+    """Return the bytes that the container may take, or None if there is no limit."""
     try:
         return int(Path("/sys/fs/cgroup/memory.max").read_text())
     except (OSError, ValueError):

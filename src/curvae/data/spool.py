@@ -14,13 +14,12 @@ import shutil
 import tempfile
 import weakref
 import zipfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -28,27 +27,19 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from .columns import Table, TextSummary
-from .dataset import Column
+from .columns import ColumnTexts, Table, decode_texts
 from .disk import CsrFile, DenseFile, DiskMatrix, DiskTexts, StoredTexts
-from .files import Messages, one_line, opened_parquet, places
+from .files import Messages, one_line, opened_parquet, parquet_batches, places
 from .memory import size_text
-from .statistics import require_sums
 from .text_tables import (
-    MISSING,
     UNNAMED,
     NumberFacts,
     ReadAgainError,
     TextTable,
-    category_positions,
-    describe_cell,
-    find_text,
-    in_order,
-    refuse_texts,
     texts_of,
 )
 
-__all__ = ["ROW_BYTES", "Counter", "SpooledTable", "Storage", "TextColumns", "store_matrix", "store_table"]
+__all__ = ["ROW_BYTES", "Counter", "SpooledTable", "Storage", "store_matrix", "store_table"]
 
 Counter: TypeAlias = Callable[[str, int], Callable[[int], None]]
 """takes the name of a task and its rows, and returns what is called with how many more of them are done"""
@@ -56,10 +47,9 @@ Counter: TypeAlias = Callable[[str, int], Callable[[int], None]]
 ROW_BYTES = 400
 """bytes that a row takes in memory besides its values: its id, and its line in the table of the map"""
 
-_VALUE, _TEXT = 16, 100  # bytes in memory of a number and of a text
+_TEXT = 100  # bytes of a text in memory; a number takes 16
 _CELLS = 1 << 18  # of a piece of a table
 _MOST = 100_000  # different texts of a column
-_HEAD = 10_000  # rows of a table that are kept in memory
 _FORMAT = 1  # of copies; those in another one are made again
 
 
@@ -79,71 +69,11 @@ class Storage:
     counter: Counter = lambda task, rows: lambda more: None
 
 
-class TextColumns(NamedTuple):
-    """Columns of a table that stay text, character by character.
+class _ParquetFiles:
+    """A Parquet file, or those of a folder in the order of their names; of `wanted` columns, or of all.
 
-    Arguments:
-        names: columns that name rows, labels or groups.
-        categories: columns of categories.
+    It has the attributes of a `TextTable`.
     """
-
-    names: set[str]
-    categories: set[str]
-
-
-# The files of a table, which are read a piece at a time.
-
-
-class _Files(ABC):
-    """The files of a table.
-
-    Attributes:
-        path: file or folder.
-        parts: the files.
-        names: of the columns.
-        rows: how many there are; of a text file, its lines.
-        texts: columns that stay text; those whose texts look like numbers can be added.
-    """
-
-    path: Path
-    parts: Sequence[Path]
-    names: Sequence[str]
-    rows: int
-    texts: set[str]
-
-    @abstractmethod
-    def pieces(self) -> Iterator[tuple[Path, int, pd.DataFrame]]:
-        """Yield the rows in pieces, each with its file and how many rows of that file come before."""
-
-    @property
-    def footprint(self) -> int:
-        """Bytes that all rows would take in memory, about."""
-        return self.rows * (_VALUE * len(self.names) + _TEXT * len(self.texts) + ROW_BYTES)
-
-    def head(self) -> pd.DataFrame:
-        """Read the first rows."""
-        while True:
-            with suppress(ReadAgainError):
-                return next((frame for *_, frame in self.pieces()), pd.DataFrame(columns=list(self.names))).head(_HEAD)
-
-
-class _TextFile(_Files):
-    """A text table."""
-
-    def __init__(self, path: Path, known: Collection[str], texts: Collection[str], messages: Messages) -> None:
-        self._table = TextTable(path, known, texts, messages)
-        self.path, self.parts = path, [path]
-        self.names, self.rows, self.texts = self._table.names, self._table.lines, self._table.texts
-
-    def pieces(self) -> Iterator[tuple[Path, int, pd.DataFrame]]:
-        first = 0
-        for frame in self._table.pieces(max(1, _CELLS // len(self.names))):
-            yield self.path, first, frame
-            first += len(frame)
-
-
-class _ParquetFiles(_Files):
-    """A Parquet file, or those of a folder in the order of their names; of `wanted` columns, or of all."""
 
     def __init__(self, path: Path, wanted: Collection[str] | None, texts: Collection[str]) -> None:
         self.path, self.parts = path, sorted(path.glob("*.parquet")) if path.is_dir() else [path]
@@ -162,14 +92,15 @@ class _ParquetFiles(_Files):
         self.names = list(self._columns)
         self.texts = {name for name in self.names if name in texts or name.startswith(UNNAMED)}
 
-    def pieces(self) -> Iterator[tuple[Path, int, pd.DataFrame]]:
-        stored, rows = list(self._columns.values()), max(1, _CELLS // max(1, len(self.names)))
+    def pieces(self, cells: int) -> Iterator[tuple[str, int, pd.DataFrame]]:
+        """Yield the rows in pieces of so many cells; see `TextTable.pieces`."""
+        stored, rows = list(self._columns.values()), max(1, cells // max(1, len(self.names)))
         for file in self.parts:
             first = 0
             with opened_parquet(file, buffer_size=1 << 16) as opened:
-                for batch in opened.iter_batches(rows, columns=stored, use_threads=False):
+                for batch in parquet_batches(opened, rows, stored):
                     frame = batch.to_pandas(ignore_metadata=True)[stored]
-                    yield file, first, frame.set_axis(self.names, axis=1)
+                    yield file.name if len(self.parts) > 1 else "", first, frame.set_axis(self.names, axis=1)
                     first += len(frame)
 
 
@@ -181,67 +112,64 @@ def _parquet_columns(schema: Any) -> dict[str, str]:
     return {f"{UNNAMED}{i}" if nameless.fullmatch(name) else name: name for i, name in enumerate(stored)}
 
 
+_Files: TypeAlias = TextTable | _ParquetFiles
+
+
 # Folders of copies.
 
 
-class _Folder:
-    """A folder with copies of some files.
+class _Copy:
+    """A copy of some files, which is made unless it is there; other processes wait for it.
 
     Arguments:
-        storage: where it is; without a cache, in a folder of its own that is removed with this object.
-        name: what copies are called.
-        files: that are copied.
+        path: file or folder of the data, by which the copy is called.
+        parts: the files.
+        storage: where the copy lies; without a cache, in a folder of its own that is removed with this object.
+        usable: returns whether a copy that is there has all that is needed.
+        write: makes a copy in a folder; where it raises `ReadAgainError`, it starts again.
+
+    Attributes:
+        folder: with the copy.
     """
 
-    def __init__(self, storage: Storage, name: str, files: Iterable[Path]) -> None:
-        stats = [(str(file.resolve()), file.stat()) for file in files]
+    def __init__(
+        self,
+        path: Path,
+        parts: Iterable[Path],
+        storage: Storage,
+        usable: Callable[[Path], bool],
+        write: Callable[[Path], None],
+    ) -> None:
+        stats = [(str(file.resolve()), file.stat()) for file in parts]
         described = [_FORMAT, [[file, stat.st_size, stat.st_mtime_ns] for file, stat in stats]]
         fingerprint = hashlib.sha256(json.dumps(described).encode()).hexdigest()
-        self._name, self._root = f"{name}-{fingerprint[:16]}", storage.cache or places("rows")[-1]
+        name, root = f"{path.name.split('.')[0]}-{fingerprint[:16]}", storage.cache or places("rows")[-1]
         try:
-            self._root.mkdir(parents=True, exist_ok=True)
+            root.mkdir(parents=True, exist_ok=True)
             if storage.cache is None:
-                _remove_abandoned(self._root)
-                self._root = Path(tempfile.mkdtemp(dir=self._root))
-                lock = FileLock(f"{self._root}.lock", thread_local=False)
+                _remove_abandoned(root)
+                root = Path(tempfile.mkdtemp(dir=root))
+                lock = FileLock(f"{root}.lock", thread_local=False)
                 lock.acquire()
-                weakref.finalize(self, _remove, self._root, lock)
-        except OSError as error:
-            raise _unwritable(self._root, error) from error
-
-    def find_or_make(self, usable: Callable[[Path], bool], write: Callable[[Path], None]) -> Path:
-        """Return a copy that is `usable`; if there is none, let `write` make one, which may have to start again."""
-        try:
-            with FileLock(self._root / f"{self._name}.lock"):  # others wait, and find it made
-                made = sorted(path for path in self._root.glob(f"{self._name}-*") if path.suffix != ".part")
-                for path in made:
-                    if usable(path):
-                        return path
-                path = self._root / f"{self._name}-{len(made)}"
-                part = path.with_suffix(".part")
+                weakref.finalize(self, _remove, root, lock)
+            with FileLock(root / f"{name}.lock"):
+                made = sorted(folder for folder in root.glob(f"{name}-*") if folder.suffix != ".part")
+                self.folder = next(filter(usable, made), root / f"{name}-{len(made)}")
+                part = self.folder.with_suffix(".part")
                 try:
                     shutil.rmtree(part, ignore_errors=True)
-                    _write(write, part)
-                    return part.replace(path)
+                    while not self.folder.exists():
+                        with suppress(ReadAgainError):
+                            part.mkdir(exist_ok=True)
+                            write(part)
+                            part.replace(self.folder)
                 finally:
                     shutil.rmtree(part, ignore_errors=True)
         except OSError as error:
-            raise _unwritable(self._root, error) from error
-
-
-def _write(write: Callable[[Path], None], folder: Path) -> None:
-    while True:
-        with suppress(ReadAgainError):
-            folder.mkdir(exist_ok=True)
-            write(folder)
-            return
-
-
-def _unwritable(folder: Path, error: OSError) -> CurvaeError:
-    why = error.strerror or one_line(error)
-    return CurvaeError(
-        f"rows cannot be copied to {folder}: {why}; make room there, or give another folder with `cache=…`"
-    )
+            raise CurvaeError(
+                f"rows cannot be copied to {root}: {error.strerror or one_line(error)}; make room there, or give "
+                "another folder with `cache=…`"
+            ) from error
 
 
 def _remove(folder: Path, lock: FileLock) -> None:
@@ -272,56 +200,6 @@ def _require_room(folder: Path, size: float, name: str) -> None:
 
 
 @dataclass
-class _Texts:
-    """The different texts of a column.
-
-    Arguments:
-        counts: how often each occurs, in the order in which they appear. They are numbers where a column of numbers
-            holds categories, for how one is written depends on the others.
-        floats: whether these numbers may have fractions.
-        categorical: whether the column is of a type for categories.
-        first: the first cell that is not a number, and its row.
-        many: whether there are more than are counted.
-    """
-
-    counts: dict[Any, int] = field(default_factory=dict)
-    floats: bool = False
-    categorical: bool = False
-    first: str | None = None
-    many: bool = False
-
-    def __post_init__(self) -> None:
-        self._positions = {text: position for position, text in enumerate(self.counts)}
-
-    def encode(self, values: Any, row: int, file: str) -> NDArray[np.float64]:
-        """Convert cells to positions of their texts; the first of them is in this row of a file."""
-        self.categorical |= isinstance(values.dtype, pd.CategoricalDtype)
-        codes, distinct = pd.factorize(values)
-        known: Any = pd.Series(distinct)
-        if pd.api.types.is_numeric_dtype(known.dtype) and not pd.api.types.is_bool_dtype(known.dtype):
-            texts = known.tolist()
-            self.floats |= pd.api.types.is_float_dtype(known.dtype)
-        else:
-            texts = texts_of(known, strip=True).tolist()
-            if self.first is None and (cell := find_text(known)) is not None:
-                self.first = describe_cell(cell[0], row + int(np.argmax(codes == cell[1])), file)
-        positions = np.full(len(texts) + 1, np.nan)  # the last one stands for missing values
-        times = np.bincount(codes[codes >= 0], minlength=len(texts)).tolist()
-        for i, text in enumerate(texts):
-            if text not in MISSING and (not self.many or text in self._positions):
-                positions[i] = self._positions.setdefault(text, len(self._positions))
-                self.counts[text] = self.counts.get(text, 0) + times[i]
-        self.many |= len(self.counts) > _MOST
-        return positions[codes]
-
-    @property
-    def written(self) -> list[str]:
-        """The different texts, as a person would write them."""
-        whole = all(text % 1 == 0 for text in self.counts if not isinstance(text, str))
-        return [text if isinstance(text, str) else str(int(text) if whole else float(text)) for text in self.counts]
-
-
-@dataclass
 class _Description:
     """What is known of a copy: `table.json`.
 
@@ -338,20 +216,20 @@ class _Description:
     named: list[str] = field(default_factory=list)
     single: bool = True
     columns: list[str] = field(default_factory=list)
-    texts: dict[str, _Texts] = field(default_factory=dict)
+    texts: dict[str, ColumnTexts] = field(default_factory=dict)
     facts: NumberFacts = field(default_factory=NumberFacts)
 
     def to_json(self) -> str:
-        texts = {name: {**vars(one), "counts": list(one.counts.items())} for name, one in self.texts.items()}
-        for values in texts.values():
-            del values["_positions"]
+        texts = {name: {**vars(known), "positions": [*known.positions]} for name, known in self.texts.items()}
         return json.dumps({**vars(self), "texts": texts, "facts": vars(self.facts)})
 
     @classmethod
     def read(cls, folder: Path) -> _Description:
         values = json.loads((folder / "table.json").read_text())
-        texts = {name: _Texts(**{**one, "counts": dict(one["counts"])}) for name, one in values.pop("texts").items()}
-        return cls(**{**values, "texts": texts, "facts": NumberFacts(**values["facts"])})
+        for known in values["texts"].values():
+            known["positions"] = {text: position for position, text in enumerate(known["positions"])}
+        values["texts"] = {name: ColumnTexts(**known) for name, known in values["texts"].items()}
+        return cls(**{**values, "facts": NumberFacts(**values["facts"])})
 
 
 class _Writer:
@@ -359,17 +237,25 @@ class _Writer:
 
     Arguments:
         files: of the table.
-        columns: that stay text.
+        names: columns that name rows, labels or groups, which stay text, character by character.
+        categories: columns of categories, which do so too.
         covariates: columns that are copied as numbers or positions even if they name something.
         counter: told how far it is.
     """
 
-    def __init__(self, files: _Files, columns: TextColumns, covariates: Collection[str], counter: Counter) -> None:
+    def __init__(
+        self,
+        files: _Files,
+        names: Collection[str],
+        categories: Collection[str],
+        covariates: Collection[str],
+        counter: Counter,
+    ) -> None:
         self._files, self._counter = files, counter
-        named = {name for name in files.names if name in columns.names or name.startswith(UNNAMED)}
+        named = {name for name in files.names if name in names or name.startswith(UNNAMED)}
         self._named = [name for name in files.names if name in named]
         self._columns = [name for name in files.names if name not in named or name in covariates]
-        self._texts = {name for name in self._columns if name in columns.categories}
+        self._texts = {name for name in self._columns if name in categories}
         self._fractions: set[str] = set()  # columns of numbers that name something and have digits
         self._single = True
 
@@ -381,7 +267,7 @@ class _Writer:
     def write(self, folder: Path) -> None:
         """Copy all rows into a folder."""
         files, description = self._files, _Description(named=self._named, columns=self._columns, single=self._single)
-        description.texts = {name: _Texts() for name in self._texts}
+        description.texts = {name: ColumnTexts(most=_MOST) for name in self._texts}
         dtype = np.float32 if self._single else np.float64
         size = files.rows * (np.dtype(dtype).itemsize * len(self._columns) + _TEXT * len(self._named) // 4)
         _require_room(folder, size, files.path.name)
@@ -389,9 +275,11 @@ class _Writer:
         truths: dict[str, bool] = {}
         with ExitStack() as opened:
             values = opened.enter_context((folder / "values").open("wb"))
-            names = [_NameWriter(opened, folder / f"{i}.texts") for i in range(len(self._named))]
-            for path, first, frame in files.pieces():
-                file = path.name if len(files.parts) > 1 else ""
+            outputs = [
+                [opened.enter_context((folder / f"{i}.{kind}").open("wb")) for kind in ("texts", "ends")]
+                for i in range(len(self._named))
+            ]
+            for file, first, frame in files.pieces(_CELLS):
                 parts = [
                     description.texts[name].encode(frame[name], first, file)
                     if name in self._texts
@@ -404,8 +292,11 @@ class _Writer:
                     self._single = False
                     raise ReadAgainError
                 values.write(stored.tobytes())
-                for name, writer in zip(self._named, names, strict=True):
-                    writer.add(self._name_texts(name, frame[name]))
+                for name, (texts, ends) in zip(self._named, outputs, strict=True):  # as `StoredTexts` reads them
+                    encoded = [text.encode() for text in self._name_texts(name, frame[name]).tolist()]
+                    lengths = np.array([len(text) for text in encoded], np.int64)
+                    ends.write((texts.tell() + np.cumsum(lengths)).tobytes())
+                    texts.write(b"".join(encoded))
                 description.rows += len(frame)
                 advance(len(frame))
         if not description.rows:
@@ -433,111 +324,53 @@ class _Writer:
         return texts_of(values)
 
 
-class _NameWriter:
-    """Writes texts for `StoredTexts`."""
-
-    def __init__(self, opened: ExitStack, path: Path) -> None:
-        self._texts = opened.enter_context(path.open("wb"))
-        self._ends = opened.enter_context(path.with_suffix(".ends").open("wb"))
-        self._end = 0
-
-    def add(self, texts: NDArray[np.str_]) -> None:
-        encoded = [text.encode() for text in texts.tolist()]
-        ends = self._end + np.cumsum([len(text) for text in encoded], dtype=np.int64)
-        self._texts.write(b"".join(encoded))
-        self._ends.write(ends.tobytes())
-        self._end = int(ends[-1]) if len(ends) else self._end
-
-
 class SpooledTable(Table):
     """A table whose cells were copied to disk.
 
     Arguments:
         files: of the table.
-        folder: with the copy.
-        owner: what must not be deleted while the copy is in use.
+        copy: of the files.
         memory: bytes that rows may take in memory at a time.
     """
 
-    def __init__(self, files: _Files, folder: Path, owner: Any, memory: int) -> None:
-        self.path, self.names, self.head = files.path, list(files.names), files.head()
-        self._known = _Description.read(folder)
+    def __init__(self, files: _Files, copy: _Copy, memory: int) -> None:
+        self.path, self.names = files.path, list(files.names)
+        while True:
+            with suppress(ReadAgainError):
+                frames = (frame for *_, frame in files.pieces(_CELLS))
+                self.head = next(frames, pd.DataFrame(columns=self.names)).head(10_000)
+                break
+        self._known = _Description.read(copy.folder)
         self.rows, shape = self._known.rows, (self._known.rows, len(self._known.columns))
         dtype = np.dtype(np.float32 if self._known.single else np.float64)
-        file = DenseFile(folder / "values", shape, dtype, name=files.path.name, owner=owner)
+        file = DenseFile(copy.folder / "values", shape, dtype, name=files.path.name, owner=copy)
         self._values = DiskMatrix.of(file, shape[1], memory)
         self._named = {
-            name: StoredTexts(folder / f"{i}.texts", files.path.name, owner) for i, name in enumerate(self._known.named)
+            name: StoredTexts(copy.folder / f"{i}.texts", files.path.name, copy)
+            for i, name in enumerate(self._known.named)
         }
 
-    def first_text(self, name: str) -> str | None:
-        known = self._known.texts.get(name)
-        if known is None or known.first is not None:
-            return None if known is None else known.first
-        cell = find_text(pd.Series(known.written, dtype=object))  # texts that are numbers or truth values, but not both
-        return None if cell is None else repr(cell[0])
+    def is_numeric(self, name: str) -> bool:
+        return name not in self._known.texts
 
-    def is_text(self, name: str) -> bool:
-        return self.first_text(name) is not None or (name in self._known.texts and self._known.texts[name].categorical)
-
-    def categories(self, name: str) -> tuple[str, ...]:
-        known = self._known.texts[name]
-        if known.many:
-            raise CurvaeError(
-                f"column {name!r} of {self.path.name} has more than {_MOST:,} different values; leave it out"
-            )
-        return in_order(known.written)
-
-    def distinct_texts(self, name: str) -> Iterable[tuple[str, int]]:
-        known = self._known.texts[name]
-        return zip(known.written, known.counts.values(), strict=True)
-
-    def summarise(self, name: str) -> TextSummary:
-        counts, found = self._known.texts[name].counts, super().summarise(name)
-        if not self._known.texts[name].many:
-            return found
-        # If none of those that were counted occurs twice, they are likely to name rows.
-        unique = sum(counts.values()) == len(counts)
-        return found._replace(distinct=self.rows if unique else len(counts), gaps=0)
-
-    def numbers(self, columns: Sequence[Column], fix: str, messages: Messages) -> DiskMatrix:
-        texts: dict[str, str] = {}
-        tables: dict[int, NDArray[np.float64]] = {}
-        for j, column in enumerate(columns):
-            known = self._known.texts.get(column.name)
-            if known is None:
-                continue
-            if column.categories is not None:
-                tables[j] = category_positions(self.path, known.written, column, known.floats)
-            elif (cell := self.first_text(column.name)) is not None:
-                texts[column.name] = cell
-            else:
-                tables[j] = NumberFacts().convert(column.name, pd.Series(known.written, dtype=object))[0]
-        refuse_texts(self.path, texts, fix)
-        names = [column.name for column in columns]
-        self._known.facts.report(messages, names)
-        chosen = [self._known.columns.index(name) for name in names]
-        x = self._values.apply(partial(_decode, columns=chosen, tables=tables), len(columns))
-        require_sums(x, columns, self.path.name)
-        return x
+    def column_texts(self, name: str) -> ColumnTexts:
+        return self._known.texts[name]
 
     def texts(self, name: str, strip: bool = False) -> DiskTexts:
         return DiskTexts.of(self._named[name], strip)
 
-
-def _decode(x: NDArray[Any], columns: Sequence[int], tables: Mapping[int, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Choose columns of a copy, and convert positions of texts to what stands for them."""
-    values = x[:, columns].astype(np.float64)
-    for j, table in tables.items():
-        present = np.isfinite(values[:, j])
-        values[present, j] = table[values[present, j].astype(np.intp)]
-    return values
+    def _decode(self, names: Sequence[str], known: Mapping[int, NDArray[np.float64]], facts: NumberFacts) -> DiskMatrix:
+        facts.booleans += self._known.facts.booleans
+        facts.large += self._known.facts.large
+        chosen = [self._known.columns.index(name) for name in names]
+        return self._values.apply(partial(decode_texts, columns=chosen, known=known), len(names))
 
 
 def store_table(
     path: Path,
     known: Collection[str],
-    columns: TextColumns,
+    names: Collection[str],
+    categories: Collection[str],
     covariates: Collection[str],
     wanted: Collection[str] | None,
     storage: Storage,
@@ -548,26 +381,25 @@ def store_table(
     Arguments:
         path: a text table, a Parquet file, or a folder of Parquet files.
         known: names of columns that the caller asks for.
-        columns: that stay text.
+        names: columns that name rows, labels or groups.
+        categories: columns of categories.
         covariates: columns that describe how a row was measured.
         wanted: columns that are needed; all by default.
         storage: how much memory there is, and where copies are made.
         messages: takes notes about what was detected.
     """
-    texts = columns.names | columns.categories
+    texts = {*names, *categories}
     files: _Files = (
         _ParquetFiles(path, wanted if storage.cache is None else None, texts)
         if path.is_dir() or path.suffix.lower() == ".parquet"
-        else _TextFile(path, known, texts, messages)
+        else TextTable(path, known, texts, messages)
     )
-    if files.footprint <= storage.memory and not path.is_dir():
+    footprint = files.rows * (16 * len(files.names) + _TEXT * len(files.texts) + ROW_BYTES)
+    if footprint <= storage.memory and not path.is_dir():
         return None
-    writer, folder = (
-        _Writer(files, columns, covariates, storage.counter),
-        _Folder(storage, path.name.split(".")[0], files.parts),
-    )
-    copy = folder.find_or_make(writer.can_use, writer.write)
-    table = SpooledTable(files, copy, folder, storage.memory)
+    writer = _Writer(files, names, categories, covariates, storage.counter)
+    copy = _Copy(path, files.parts, storage, writer.can_use, writer.write)
+    table = SpooledTable(files, copy, storage.memory)
     messages.note(f"{table.rows:,} rows are read from disk, in {size_text(storage.memory)} of memory.")
     return table
 
@@ -578,7 +410,7 @@ def store_matrix(path: Path, storage: Storage) -> CsrFile:
         members = packed.infolist()
         if all(member.compress_type == zipfile.ZIP_STORED for member in members):
             return CsrFile(path)
-        folder, size = _Folder(storage, path.name.split(".")[0], [path]), sum(one.file_size for one in members)
+        size = sum(member.file_size for member in members)
 
         def write(target: Path) -> None:
             _require_room(target, size, path.name)
@@ -589,5 +421,5 @@ def store_matrix(path: Path, storage: Storage) -> CsrFile:
                         shutil.copyfileobj(source, copy, 1 << 20)
                     advance(1)
 
-        copy = folder.find_or_make(lambda made: True, write)
-    return CsrFile(copy / "rows.npz", path.name, folder)
+        unpacked = _Copy(path, [path], storage, lambda made: True, write)
+    return CsrFile(unpacked.folder / "rows.npz", path.name, unpacked)

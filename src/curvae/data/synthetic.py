@@ -41,7 +41,7 @@ class Tree:
         return [(int(parent), child) for child, parent in enumerate(self.parent) if parent >= 0]
 
     def distances(self) -> NDArray[np.intp]:
-        """Number of edges between every two nodes, (nodes, nodes)."""
+        """Count the edges between every two nodes, (nodes, nodes)."""
         size = len(self.parent)
         hops = np.zeros((size, size), dtype=np.intp)
         for child in range(1, size):
@@ -50,7 +50,7 @@ class Tree:
         return hops
 
     def branches(self) -> NDArray[np.str_]:
-        """Name of the branch of each node: its ancestor at depth 2, or the node itself if it is higher.
+        """Name the branch of each node: its ancestor at depth 2, or the node itself if it is higher.
 
         Example:
             >>> branching_diffusion(depth=2).branches().tolist()
@@ -68,7 +68,7 @@ class Tree:
         return np.array(names, dtype=np.str_)
 
     def dataset(self) -> Dataset:
-        """The observations as a data set, labelled by branch: each label is one region of a faithful map."""
+        """Return the observations as a data set, labelled by branch: each label is one region of a faithful map."""
         dim = self.x.shape[1]
         turn = np.arange(len(self.node)) - np.searchsorted(self.node, self.node)
         return Dataset(

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from ..errors import CurvaeError
 from ..models.likelihoods.base import row_blocks
 from . import memory
-from .columns import ColumnAdvice, FrameTable, RawData, Table, first_rows
+from .column_statistics import Missing, column_statistics, has_missing, missing_by_column
+from .columns import ColumnAdvice, FrameTable, RawData, Table, first_rows, looks_like_edges
 from .dataset import Column, Matrix, Scaling, Schema, one_hot
 from .disk import count_empty, repeated_texts, text_blocks
 from .files import Messages, count, listing, opened_parquet, quoted
-from .spool import Storage, TextColumns, store_table
-from .statistics import Missing, column_statistics, has_missing, missing_by_column
+from .spool import Storage, store_table
 from .text_tables import MISSING, UNNAMED, name_columns, read_text
 
 __all__ = [
@@ -82,7 +82,7 @@ def fit_covariates(
 
 
 def covariate_numbers(table: Table, columns: Sequence[Column]) -> Matrix:
-    """Convert covariates to numbers that are not scaled yet, (rows, covariates); see `numbers_of`."""
+    """Convert covariates to numbers that are not scaled yet, (rows, covariates); see `Table.numbers`."""
     numbers = table.numbers(columns, "the model was trained on numbers there", Messages())
     if has_missing(numbers):
         where = missing_by_column(column_statistics(numbers), [column.name for column in columns])
@@ -143,7 +143,7 @@ def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, row
 
 
 def average_context(columns: Sequence[Column]) -> NDArray[np.float64]:
-    """Coded covariates of average circumstances: numbers at their mean, and all categories in equal shares.
+    """Code covariates of average circumstances: numbers at their mean, and all categories in equal shares.
 
     Example:
         >>> average_context([Column("batch", ("a", "b")), Column("age", fill=40.0, scale=10.0)])
@@ -217,13 +217,13 @@ def read_table(
             raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
         trained = Roles.of(schema)
     known = {*roles.asked, *trained.asked, *(() if schema is None else schema.column_names)}
-    texts = TextColumns({*roles.names, *trained.names}, {*roles.categorical, *trained.categorical})
+    names, categories = {*roles.names, *trained.names}, {*roles.categorical, *trained.categorical}
     table: Table | None = None
     if storage is not None:
         covariates, wanted = {*roles.covariates, *trained.covariates}, None if schema is None else known
-        table = store_table(path, known, texts, covariates, wanted, storage, messages)
+        table = store_table(path, known, names, categories, covariates, wanted, storage, messages)
     if table is None:
-        table = FrameTable(path, read_frame(path, known, texts.names | texts.categories, messages))
+        table = FrameTable(path, read_frame(path, known, names | categories, messages))
     return sort_columns(table, roles, schema, messages, missing)
 
 
@@ -247,7 +247,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def named_frame(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame of pandas as a table: its index, if it says anything, is the first column, and all names are texts."""
+    """Take a frame of pandas as a table: an index that says anything is the first column, and names are texts."""
     if not frame.index.equals(pd.RangeIndex(len(frame))):
         frame = frame.reset_index(names=frame.index.name or f"{UNNAMED}0")
     return frame.set_axis(name_columns(path, [str(name) for name in frame.columns]), axis=1)
@@ -303,12 +303,16 @@ def sort_columns(
     if schema is None:
         advice = ColumnAdvice(
             table,
-            has_id=held["id"] is not None or index is not None,
-            has_label=held["label"] is not None,
+            {role for role, name in (("id", held["id"] or index), ("label", held["label"])) if name is not None},
             choices=("model", "mean", "drop") if missing == "error" else (),
         )
         categorical = [name for name in roles.categorical if name not in given]
-        columns, x, left_out = _sort_features(table, features, categorical, advice, messages)
+        cells = {name: table.first_text(name) for name in features if name not in categorical}
+        offenders = {name: cell for name, cell in cells.items() if cell is not None}
+        categories = {name: table.categories(name) for name in categorical}
+        columns = tuple(Column(name, categories.get(name)) for name in features if name not in offenders)
+        x = table.numbers(columns, NOT_NUMBERS, messages)
+        left_out = advice.sort_texts(offenders, columns, x)
     else:
         columns, left_out = tuple(schema.columns), {}
         x = _match_columns(table, features, columns, messages)
@@ -355,8 +359,6 @@ def check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
 
 def _check_edges(table: Table, messages: Messages) -> None:
     """Note that rows look like the edges of a graph; raise if they name nodes by texts, which are no features."""
-    from .graphs.reading import looks_like_edges  # which imports this module
-
     if not looks_like_edges(table.head):
         return
     first, graph = table.names[0], f"curvae graph {shlex.quote(str(table.path))}"
@@ -397,9 +399,10 @@ def _index_column(table: Table, nameless: Sequence[str], has_ids: bool, messages
     found: str | None = None
     for name in nameless:
         place, texts = table.names.index(name) + 1, table.texts(name, strip=True)
+        numbers = (pd.to_numeric(pd.Series(block), errors="coerce") for block in text_blocks(texts))
         if all(bool(np.isin(block, list(MISSING)).all()) for block in text_blocks(texts)):
             messages.note(f"column {place} has neither name nor values; it is left out.")
-        elif len(repeated_texts(texts)) or any(map(_has_fractions, text_blocks(texts))):
+        elif len(repeated_texts(texts)) or any(bool((block[np.isfinite(block)] % 1 != 0).any()) for block in numbers):
             raise CurvaeError(f"column {place} of {table.path.name} has no name; give it one in the header")
         elif has_ids or found is not None:
             messages.note(f"column {place} has no name and is left out, since the ids are in another column.")
@@ -407,26 +410,6 @@ def _index_column(table: Table, nameless: Sequence[str], has_ids: bool, messages
             found = name
             messages.note(f"column {place} has no name and a different value in every row; it is used as id.")
     return found
-
-
-def _has_fractions(texts: NDArray[np.str_]) -> bool:
-    numbers = pd.to_numeric(pd.Series(texts), errors="coerce").to_numpy(np.float64)
-    return bool((np.isfinite(numbers) & (numbers != np.floor(numbers))).any())
-
-
-def _sort_features(
-    table: Table, features: Sequence[str], categorical: Collection[str], advice: ColumnAdvice, messages: Messages
-) -> tuple[tuple[Column, ...], Matrix, dict[str, str]]:
-    """Find the features that can be used, their numbers, and columns of texts to leave out, with the reason.
-
-    Raises if a column of texts needs a role, with advice about all columns.
-    """
-    cells = {name: table.first_text(name) for name in features if name not in categorical}
-    offenders = {name: cell for name, cell in cells.items() if cell is not None}
-    categories = {name: table.categories(name) for name in categorical}
-    columns = tuple(Column(name, categories.get(name)) for name in features if name not in offenders)
-    x = table.numbers(columns, NOT_NUMBERS, messages)
-    return columns, x, advice.sort_texts(offenders, columns, x)
 
 
 def _match_columns(table: Table, features: Sequence[str], columns: Sequence[Column], messages: Messages) -> Matrix:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import codecs
 import csv
-import json
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -21,21 +21,17 @@ from numpy.typing import NDArray
 
 from ..errors import CurvaeError
 from . import memory
-from .dataset import Column, feature_names
+from .dataset import feature_names
 from .files import (
-    BROKEN_GZIP,
     Messages,
     count,
     guard,
     is_embedding,
-    is_packed,
-    listing,
     one_line,
     open_file,
     quoted,
     unguard,
 )
-from .statistics import require_sums
 
 __all__ = [
     "BLANKS",
@@ -47,26 +43,16 @@ __all__ = [
     "NUMBER",
     "SEPARATORS",
     "UNNAMED",
-    "Head",
     "NumberFacts",
     "ReadAgainError",
     "TextFile",
     "TextTable",
-    "categories_of",
-    "category_positions",
     "check_cells",
     "check_widths",
-    "describe_cell",
-    "find_text",
-    "first_text",
     "has_decimal_commas",
-    "in_order",
-    "is_text",
     "name_columns",
-    "numbers_of",
-    "read_head",
+    "numbers_from_texts",
     "read_text",
-    "refuse_texts",
     "scan",
     "sniff",
     "split",
@@ -99,7 +85,7 @@ class TextFile:
     lines: int
     quotes: int = 0
 
-    def open(self, newline: str | None = "") -> IO[str]:
+    def open(self, newline: str | None = "") -> AbstractContextManager[IO[str]]:
         return open_file(self.path, "rt", encoding=self.encoding, newline=newline)
 
 
@@ -111,32 +97,23 @@ def scan(path: Path, wanted: str = "a table with a header and rows", messages: M
         wanted: what to give instead of an empty file, for the error.
         messages: takes a note if the encoding was guessed.
     """
-    decoder: codecs.IncrementalDecoder
-    encoding, chunk = "", b""
-    newlines = returns = 0
-    blank, quotes = True, 0
-    try:
-        with open_file(path) as stream:
-            while chunk or not encoding:
-                chunk = stream.read(2**20)
-                if not encoding:
-                    encoding = "utf-16" if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-                    decoder = codecs.getincrementaldecoder(encoding)()
-                binary = b"\0" in chunk and encoding != "utf-16"
-                if encoding != "latin-1":
-                    try:
-                        decoder.decode(chunk, final=not chunk)
-                    except UnicodeDecodeError:
-                        binary = binary or encoding == "utf-16"
-                        encoding = "latin-1"
-                if binary:
-                    raise CurvaeError(f"{path.name} is not a text file; save it as CSV, or rename it after its format")
-                newlines += chunk.count(b"\n")
-                returns += chunk.count(b"\r")
+    with open_file(path) as stream:
+        marked = stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    for encoding in ["utf-16"] if marked else ["utf-8-sig", "latin-1"]:
+        newlines = returns = quotes = 0
+        blank = text = True
+        with suppress(UnicodeDecodeError), open_file(path, "rt", encoding=encoding, newline="") as stream:
+            while text and (chunk := stream.read(2**20)):
+                text = "\0" not in chunk
+                newlines += chunk.count("\n")
+                returns += chunk.count("\r")
+                quotes += chunk.count('"')
                 blank = blank and not chunk.strip()
-                quotes += chunk.count(b'"')
-    except BROKEN_GZIP as error:
-        raise CurvaeError(f"{path.name} is not a complete gzip file ({one_line(error)}); pack it again") from error
+            break
+    else:
+        text = False
+    if not text:
+        raise CurvaeError(f"{path.name} is not a text file; save it as CSV, or rename it after its format")
     if blank:
         raise CurvaeError(f"{path.name} is empty; give {wanted}")
     if messages is not None and encoding == "latin-1":
@@ -155,7 +132,7 @@ def _long_cells() -> Iterator[None]:
 
 
 def _reader(lines: Iterable[str], separator: str, blanks: bool) -> Any:
-    """A csv reader; `blanks` says whether blanks after a separator belong to it."""
+    """Make a csv reader; `blanks` says whether blanks after a separator belong to it."""
     if separator == BLANKS:
         lines, separator = (re.sub(r"[ \t]+", " ", line.strip()) for line in lines), " "
     return csv.reader(lines, delimiter=separator, skipinitialspace=blanks)
@@ -206,7 +183,7 @@ def sniff(
 
 
 def has_decimal_commas(cells: Any, separator: str) -> bool:
-    """Whether a series of texts holds numbers with decimal commas, and not with commas at thousands."""
+    """Return whether a series of texts holds numbers with decimal commas, and not with commas at thousands."""
     cells = cells[~cells.isin(MISSING)].str.strip()
     commas = cells[cells.str.contains(",")]
     if separator == "," or not len(commas) or not bool(cells.str.fullmatch(f"{COMMA_NUMBER}|{NUMBER}").all()):
@@ -281,16 +258,23 @@ class TextTable:
     Attributes:
         names: of the columns.
         texts: columns that stay text, those without a name among them.
-        lines: how many the file has, or one more.
+        rows: how many it has, or some more: the lines of the file.
+        parts: its files.
     """
 
     def __init__(
         self, path: Path, known: Collection[str], texts: Collection[str], messages: Messages, first: bool = False
     ) -> None:
-        self.path, self._messages = path, messages
+        self.path, self.parts, self._messages = path, [path], messages
         self._file = scan(path, messages=messages)
-        self.lines = self._file.lines
-        head, self._separator, records, self.names, self._headed = read_head(self._file, known, messages)
+        self.rows = self._file.lines
+        with self._file.open() as stream:
+            head = list(islice(filter(str.strip, stream), HEAD))
+        self._separator, records = sniff(head, short_header=True)
+        if not records:
+            raise CurvaeError(f"{path.name} has no separate columns; separate them by commas, semicolons or tabs")
+        self.names, self._headed = _header(path, records, known, messages)
+        check_cells(path, pd.DataFrame([self.names], columns=self.names), "the header")
         cells = [cell for record in split(head, self._separator, blanks=False) for cell in record[1:]]
         # Blanks after separators belong to these if they follow each, or if a quote follows them.
         spaced = bool(cells) and all(cell.startswith(" ") for cell in cells)
@@ -301,15 +285,17 @@ class TextTable:
         self.texts = {name for name in self.names if name in texts or name.startswith(UNNAMED)}
         self.texts |= set(self.names[:1] if first else ())
 
-    def pieces(self, rows: int | None = None) -> Iterator[pd.DataFrame]:
-        """Yield the table in pieces of so many rows, or as one piece.
+    def pieces(self, cells: int = sys.maxsize) -> Iterator[tuple[str, int, pd.DataFrame]]:
+        """Yield the table in pieces of so many cells, or as one piece.
+
+        Before each stand the name of its file, which is "" where there is only one, and the number of its first row.
 
         Raises `ReadAgainError` where a piece shows that numbers have decimal commas, or that blanks belong to
         separators.
         """
-        short = False
+        short, first = False, 0
         try:
-            for frame in self._parse(rows):
+            for frame in self._parse(min(self.rows, max(1, cells // len(self.names)))):
                 self._require_format(frame)
                 check_cells(self.path, frame)
                 last = frame[self.names[-1]]
@@ -317,7 +303,8 @@ class TextTable:
                 if is_embedding(self.names):
                     for name in frame.select_dtypes(exclude="number"):
                         frame[name] = frame[name].map(unguard, na_action="ignore")
-                yield frame
+                yield "", first, frame
+                first += len(frame)
         except pd.errors.ParserError as error:
             if not self._blanks:
                 self._blanks = True  # a quote further down may follow blanks
@@ -329,7 +316,7 @@ class TextTable:
         if short:  # a row that is too short looks like one whose last cells are missing
             self._check_widths()
 
-    def _parse(self, rows: int | None) -> Iterator[pd.DataFrame]:
+    def _parse(self, rows: int) -> Iterator[pd.DataFrame]:
         read: Any = partial(
             pd.read_csv,
             self.path,
@@ -339,12 +326,11 @@ class TextTable:
             names=self.names,
             index_col=False,
             encoding=self._file.encoding,
-            compression="gzip" if is_packed(self.path) else None,
             dtype=dict.fromkeys(self.texts, str),
             keep_default_na=False,  # a label may be called NA
             na_values={name: sorted(MISSING) for name in self.names if name not in self.texts},
             low_memory=False,
-            chunksize=rows or self.lines,
+            chunksize=rows,
             **EXACT,
         )
         with ExitStack() as opened:
@@ -354,7 +340,8 @@ class TextTable:
                 return
             texts = opened.enter_context(read(usecols=sorted(self.texts)))
             for frame, kept in zip(frames, texts, strict=True):
-                yield frame.assign(**{name: kept[name] for name in self.texts})
+                frame[list(self.texts)] = kept[list(self.texts)]
+                yield frame
 
     def _require_format(self, frame: pd.DataFrame) -> None:
         """Raise `ReadAgainError` if the cells of a piece show that it was read with the wrong format."""
@@ -382,42 +369,12 @@ def read_text(
     """Read a text table as a frame of numbers, booleans and texts; see `TextTable` for the arguments."""
     table = TextTable(path, known, texts, messages, first)
     # A frame of 8 bytes a cell, and the matrix made of it.
-    size = f"{path.name} ({table.lines:,} lines × {len(table.names):,} columns)"
-    memory.require(16 * table.lines * len(table.names), size)
+    size = f"{path.name} ({table.rows:,} lines × {len(table.names):,} columns)"
+    memory.require(16 * table.rows * len(table.names), size)
     while True:
         with suppress(ReadAgainError):
-            return pd.concat([pd.DataFrame(columns=table.names), *table.pieces()][-1:])
-
-
-class Head(NamedTuple):
-    """The first lines of a text table, and what they tell.
-
-    Arguments:
-        lines: as they are.
-        separator: between fields.
-        records: the lines in fields.
-        names: of the columns.
-        headed: whether the first line holds these names.
-    """
-
-    lines: list[str]
-    separator: str
-    records: list[list[str]]
-    names: list[str]
-    headed: bool
-
-
-def read_head(file: TextFile, known: Collection[str], messages: Messages) -> Head:
-    """Find separator and header of a text table; see `TextTable` for `known` and `messages`."""
-    path = file.path
-    with file.open() as stream:
-        lines = list(islice(filter(str.strip, stream), HEAD))
-    separator, records = sniff(lines, short_header=True)
-    if not records:
-        raise CurvaeError(f"{path.name} has no separate columns; separate them by commas, semicolons or tabs")
-    names, headed = _header(path, records, known, messages)
-    check_cells(path, pd.DataFrame([names], columns=names), "the header")
-    return Head(lines, separator, records, names, headed)
+            frames = [frame for *_, frame in table.pieces()]
+            return frames[0] if frames else pd.DataFrame(columns=table.names)
 
 
 def _header(path: Path, records: list[list[str]], known: Collection[str], messages: Messages) -> tuple[list[str], bool]:
@@ -450,67 +407,6 @@ def name_columns(path: Path, cells: list[str]) -> list[str]:
 # Convert the cells of table columns to numbers, categories and texts.
 
 
-def categories_of(values: Any) -> tuple[str, ...]:
-    """List the categories of a column: numbers in ascending order, then texts in alphabetical order.
-
-    Example:
-        >>> categories_of(pd.Series(["b", "10", "9", "a", "NA"]))
-        ('9', '10', 'a', 'b')
-    """
-    return in_order(texts_of(values, strip=True).tolist())
-
-
-def in_order(texts: Iterable[str]) -> tuple[str, ...]:
-    """The categories among these texts: numbers in ascending order, then texts in alphabetical order."""
-    return tuple(sorted(set(texts) - MISSING, key=_natural))
-
-
-def _natural(text: str) -> tuple[float, str]:
-    try:
-        return float(text), text
-    except ValueError:
-        return float("inf"), text
-
-
-def numbers_of(
-    path: Path, frame: pd.DataFrame, columns: tuple[Column, ...], fix: str, messages: Messages
-) -> NDArray[np.float64]:
-    """Convert the columns of a table to numbers, (rows, columns).
-
-    A category becomes its position in the list of categories, a missing value NaN.
-
-    Arguments:
-        path: the table, for messages.
-        frame: the columns to convert.
-        columns: their descriptions, in the same order.
-        fix: what to do about a column of texts, for the error; {0} stands for its name.
-        messages: takes notes about what was converted.
-    """
-    converted: dict[str, Any] = {}
-    texts: dict[str, str] = {}
-    facts = NumberFacts()
-    for column in columns:
-        name, values = column.name, frame[column.name]
-        if column.categories is not None:
-            codes, distinct = pd.factorize(values)
-            known = texts_of(pd.Series(distinct), strip=True).tolist()
-            positions = category_positions(path, known, column, pd.api.types.is_float_dtype(values.dtype))
-            converted[name] = np.append(positions, np.nan)[codes]  # -1 is a missing one
-            continue
-        numbers, offender, _ = facts.convert(name, values)
-        if offender is not None:
-            texts[name] = describe_cell(*offender)
-        elif not pd.api.types.is_numeric_dtype(values.dtype):
-            converted[name] = numbers
-    refuse_texts(path, texts, fix)
-    facts.report(messages, [column.name for column in columns])
-    if converted:
-        frame = frame.assign(**converted)
-    x = np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
-    require_sums(x, columns, path.name)
-    return x
-
-
 @dataclass
 class NumberFacts:
     """What to say about columns that were converted to numbers.
@@ -533,7 +429,7 @@ class NumberFacts:
             numbers, offender = values.to_numpy(dtype=np.float64, na_value=np.nan), None
             truths = pd.api.types.is_bool_dtype(values.dtype)
         else:
-            numbers, offender, truths = _from_texts(values)
+            numbers, offender, truths = numbers_from_texts(values)
         whole = not truths and not pd.api.types.is_float_dtype(values.dtype)
         if whole and name not in self.large and bool((np.abs(numbers) >= 2.0**53).any()):
             self.large.append(name)
@@ -543,79 +439,21 @@ class NumberFacts:
 
     def report(self, messages: Messages, names: Sequence[str]) -> None:
         """Say what was converted of some columns."""
-        if booleans := [name for name in self.booleans if name in names]:
+        if booleans := [name for name in names if name in self.booleans]:
             messages.note(f"true and false became 1 and 0: {quoted(booleans)}.")
-        if large := [name for name in self.large if name in names]:
+        if large := [name for name in names if name in self.large]:
             messages.warn(
                 f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
             )
 
 
-def refuse_texts(path: Path, texts: Mapping[str, str], fix: str) -> None:
-    """Raise if there are columns of texts where numbers are needed, given with their first cells."""
-    if texts:
-        one = json.dumps(next(iter(texts)), ensure_ascii=False)
-        listed = listing(f"{name!r} ({cell})" for name, cell in texts.items())
-        raise CurvaeError(f"{path.name} has text in column {listed}; {fix.format(one)}")
+def numbers_from_texts(values: Any) -> tuple[NDArray[np.float64], tuple[str, int] | None, bool]:
+    """Convert texts to numbers.
 
-
-def category_positions(path: Path, texts: Sequence[str], column: Column, floats: bool) -> NDArray[np.float64]:
-    """Look up texts in the list of categories; NaN for a missing one.
-
-    Arguments:
-        path: the table, for messages.
-        texts: without blanks around them.
-        column: the categories.
-        floats: whether the texts stand for a column of numbers: whole ones have a point where others have digits.
+    Returns:
+        The numbers; the first cell that is not a number, with its row, which is counted from 0; and whether all cells
+        are true or false.
     """
-    assert column.categories is not None
-    places = {category: float(place) for place, category in enumerate(column.categories)}
-    # In a table of samples, texts that look like formulas are guarded.
-    known = {guard(category): place for category, place in places.items()} | places
-    if floats:
-        known = {category.removesuffix(".0"): place for category, place in places.items()} | known
-    if unseen := sorted({text for text in texts if text not in known} - MISSING):
-        raise CurvaeError(
-            f"column {column.name!r} of {path.name} holds categories that the model was not trained on: "
-            f"{quoted(unseen)}; it knows {quoted(column.categories)}"
-        )
-    return np.array([known.get(text, np.nan) for text in texts], np.float64)
-
-
-def is_text(values: Any) -> bool:
-    """Whether a column has a cell that is not a number; a categorical column of pandas always counts as text.
-
-    Example:
-        >>> is_text(pd.Series(["1", "2", "NA"])), is_text(pd.Series(["1", "2", "b"]))
-        (False, True)
-    """
-    return isinstance(values.dtype, pd.CategoricalDtype) or first_text(values) is not None
-
-
-def first_text(values: Any) -> str | None:
-    """Return the first cell of a column that is not a number, and its row; None if all are numbers or missing."""
-    cell = find_text(values)
-    return None if cell is None else describe_cell(*cell)
-
-
-def find_text(values: Any) -> tuple[str, int] | None:
-    """Find the first cell of a column that is not a number; return it with its row, which is counted from 0."""
-    return None if pd.api.types.is_numeric_dtype(values.dtype) else _from_texts(values)[1]
-
-
-def describe_cell(cell: str, row: int, file: str = "") -> str:
-    """Describe a cell of a table by its text and its row, which is counted from 0, and the name of its file, if any.
-
-    Example:
-        >>> describe_cell("many", 4), describe_cell("many", 4, "1.parquet")
-        ("'many' in row 5", "'many' in row 5 of 1.parquet")
-    """
-    return f"{cell[:40]!r} in row {row + 1:,}" + (f" of {file}" if file else "")
-
-
-def _from_texts(values: Any) -> tuple[NDArray[np.float64], tuple[str, int] | None, bool]:
-    """Convert texts to numbers; also return the first cell that is not a number with its row, and whether all are true
-    or false."""
     texts = pd.Series(texts_of(values, strip=True), dtype=object)
     absent = texts.isin(list(MISSING)).to_numpy()
     lowered = texts.str.lower()

@@ -13,12 +13,12 @@ from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from ..data import Column, Dataset, Schema
+from ..data.column_statistics import masked_as_nan
 from ..data.columns import FrameTable, RawData
 from ..data.dataset import NumberColumns, feature_names, source_columns
 from ..data.files import Messages, quoted
-from ..data.statistics import masked_as_nan
 from ..data.tables import code_covariates, fit_covariates, read_exposure, require_column
-from ..data.text_tables import categories_of, is_text, name_columns, numbers_of, texts_of
+from ..data.text_tables import name_columns, texts_of
 from ..errors import CurvaeError
 
 __all__ = ["read_dataset", "read_rows", "restore_columns", "restore_dtypes"]
@@ -147,9 +147,9 @@ def _read_table(
     chosen = [label in listed for label in frame.columns]
     single = bool((frame.dtypes == np.float32).all())
     if schema is None:
-        frame = frame.set_axis(names, axis=1)
+        table = FrameTable(_SOURCE, frame.set_axis(names, axis=1))
         columns = tuple(
-            _column(frame[name], asked, estimator.categorical) for name, asked in zip(frame, chosen, strict=True)
+            _column(table, name, asked, estimator.categorical) for name, asked in zip(names, chosen, strict=True)
         )
         estimator._dtypes = {
             column.name: dtype
@@ -158,20 +158,20 @@ def _read_table(
         }
     else:
         columns = tuple(schema.columns)
-        frame = frame.set_axis(list(schema.column_names), axis=1)
-    x = numbers_of(_SOURCE, frame, columns, _NOT_NUMBERS if schema is None else "give numbers, as in `fit`", messages)
+        table = FrameTable(_SOURCE, frame.set_axis(list(schema.column_names), axis=1))
+    x = table.numbers(columns, _NOT_NUMBERS if schema is None else "give numbers, as in `fit`", messages)
     return x.astype(np.float32) if single else x, columns
 
 
-def _column(values: Any, asked: bool, categorical: Any) -> Column:
+def _column(table: FrameTable, name: str, asked: bool, categorical: Any) -> Column:
     """Describe a column: it has categories if that was asked for or, with "auto", if it holds text."""
-    name = str(values.name)
-    if values.dtype.kind in "mM":
+    dtype = table.head[name].dtype
+    if dtype.kind in "mM":
         raise CurvaeError(f"column {name!r} holds dates or times; convert it to numbers, or leave it out")
-    if not (asked or (isinstance(categorical, str) and is_text(values))):
+    if not (asked or (isinstance(categorical, str) and table.is_text(name))):
         return Column(name)
-    categories = categories_of(values)
-    if not asked and not isinstance(values.dtype, pd.CategoricalDtype) and len(categories) == len(values) > 2:
+    categories = table.categories(name)
+    if not asked and not isinstance(dtype, pd.CategoricalDtype) and len(categories) == table.rows > 2:
         raise CurvaeError(
             f"column {name!r} has a different text in every row, as names do; leave it out, or list it in "
             "`categorical=[…]` if it is a feature"

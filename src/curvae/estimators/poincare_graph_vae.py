@@ -19,8 +19,7 @@ from ..settings import DistributionKind, EdgeKind, EncoderKind, PopularityKind
 from ..training.config import choose_device, require_count
 from ..training.evaluate import map_health
 from ..training.graph_evaluate import embed_graph, judge_split, missing_links
-from ..training.graph_fitting import fit_graph, fit_graphs
-from ..training.graph_problem import FittedGraph
+from ..training.graph_problem import FittedGraph, fit_graph, fit_graphs
 from .base import Array, MapEstimator, nearest, plain
 
 __all__ = ["PoincareGraphVAE"]

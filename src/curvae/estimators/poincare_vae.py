@@ -15,8 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from ..data import Arrays, Dataset, Schema, memory
+from ..data.column_statistics import Missing, MissingValuesError, column_statistics, has_missing
 from ..data.files import quoted
-from ..data.statistics import Missing, MissingValuesError, column_statistics, has_missing
 from ..data.tables import average_context, code_values
 from ..errors import CurvaeError
 from ..hierarchy.drivers import Drivers, explain

@@ -1,6 +1,6 @@
 """Is there a hierarchy in data, how well was a known one recovered, how faithful is a map, and what drives it?"""
 
-from ..data.graphs.graph_data import neighbourhood_map
+from ..data.graph_data import neighbourhood_map
 from ..maps.faithfulness import (
     Faithfulness,
     Figures,

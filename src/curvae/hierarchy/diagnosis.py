@@ -17,7 +17,7 @@ from scipy.spatial.distance import squareform
 
 from ..data import Graph
 from ..data.files import count
-from ..data.graphs.graph_data import link_matrix
+from ..data.graph_data import link_matrix
 from ..errors import CurvaeError
 from ..maps.faithfulness import largest_component
 from ..maps.statistics import (

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from ..data.files import Messages, count, quoted
-from ..data.graphs.graph_data import average_precision
+from ..data.graph_data import average_precision
 from ..data.text_tables import TextFile, read_text, scan
 from ..errors import CurvaeError
 from ..maps.charts import ball_chart

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import dijkstra
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from ..data import Graph, memory
-from ..data.graphs.graph_data import link_matrix, steps_between
+from ..data.graph_data import link_matrix, steps_between
 from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from .embedding import Embedding

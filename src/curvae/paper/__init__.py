@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import CurvaeError
 from ..runs import Reporter, Step
 from ..training.config import choose_device
-from ..training.workers import default_jobs
+from ..training.fitting import default_jobs
 from .experiment import Plan, Store, Workspace
 from .figures import GALLERY
 from .paper_tables import ABLATION, SEARCHED, TABLE1, TABLE2, TABLE3, TABLE4

@@ -29,8 +29,7 @@ from ..training import Config, Fitted, Rows, Scaling, Split, embed, random_split
 from ..training.build import seeded
 from ..training.config import GraphConfig
 from ..training.graph_evaluate import link_figures
-from ..training.graph_fitting import fit_graphs
-from ..training.graph_problem import START, build_graph_model
+from ..training.graph_problem import START, build_graph_model, fit_graphs
 from .experiment import (
     PLAIN,
     SIGNS,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..data import EdgeSplit, Graph, split_edges
 from ..data.files import count as counted
-from ..data.graphs.graph_data import closeness, steps_from, steps_to_some
+from ..data.graph_data import closeness, steps_from, steps_to_some
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import Diagnosis, Metric, diagnose_graph, graph_faithfulness
@@ -25,8 +25,15 @@ from ..training import Embedding
 from ..training.comparison import curved_values
 from ..training.evaluate import map_health
 from ..training.graph_evaluate import embed_graph, judge_split, missing_links, neighbourhood
-from ..training.graph_fitting import GraphComparison, compare_graph, fit_graph, fit_graphs
-from ..training.graph_problem import FittedGraph, graph_facts, require_buildable_graph
+from ..training.graph_problem import (
+    FittedGraph,
+    GraphComparison,
+    compare_graph,
+    fit_graph,
+    fit_graphs,
+    graph_facts,
+    require_buildable_graph,
+)
 from . import pages
 from .folders import embedding_table, write_map
 from .run import (

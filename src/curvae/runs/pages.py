@@ -16,10 +16,10 @@ from scipy.sparse import issparse
 from torch import Tensor
 
 from ..data import Dataset, EdgeSplit, Graph, Tree, split_edges
+from ..data.column_statistics import column_statistics, fill, has_missing
 from ..data.dataset import Scaling, source_columns
 from ..data.files import count, decimal
-from ..data.graphs.graph_data import BASELINES
-from ..data.statistics import column_statistics, fill, has_missing
+from ..data.graph_data import BASELINES
 from ..geometry import PoincareBall
 from ..geometry.frames import Frame
 from ..hierarchy import (
@@ -62,8 +62,7 @@ from ..training.comparison import Criterion, Paired
 from ..training.evaluate import Likelihoods, Stability, active_dimensions
 from ..training.fitted import FittedModel
 from ..training.graph_evaluate import Neighbourhood, link_baselines
-from ..training.graph_fitting import GraphComparison
-from ..training.graph_problem import listed
+from ..training.graph_problem import GraphComparison, listed
 from ..viewer import View
 
 __all__ = [

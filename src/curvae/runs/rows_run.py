@@ -14,11 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Arrays, Dataset
+from ..data.column_statistics import MissingValuesError, column_statistics
 from ..data.disk import DiskMatrix, in_memory
 from ..data.files import count as counted
 from ..data.files import decimal
 from ..data.spool import ROW_BYTES
-from ..data.statistics import MissingValuesError, column_statistics
 from ..data.tables import average_context
 from ..errors import CurvaeError, FixableError
 from ..geometry.frames import Frame

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from ..data import Dataset, Graph, Schema, load
 from ..data import memory as memory_of_machine
+from ..data.column_statistics import Missing, column_statistics
 from ..data.dataset import one_hot, source_columns
 from ..data.disk import in_memory
 from ..data.files import count as counted
 from ..data.files import quoted
-from ..data.graphs.graph_data import absent_pairs
-from ..data.graphs.merging import is_table
-from ..data.graphs.reading import HEADER_ADVICE
-from ..data.statistics import Missing, column_statistics
+from ..data.graph_data import absent_pairs
+from ..data.graph_merging import is_table
+from ..data.graph_reading import HEADER_ADVICE
 from ..data.tables import code_values
 from ..errors import CurvaeError
 from ..geometry.frames import Frame

@@ -20,6 +20,7 @@ from ..settings import Settings, described
 from ..training import Config, Fitted, FittedGraph
 from ..training.comparison import Comparison, Outcome
 from ..training.fitted import FittedModel
+from ..training.fitting import default_jobs
 from ..training.processes import process_count, require_shareable
 from ..training.storage import (
     CONFIG,
@@ -32,7 +33,6 @@ from ..training.storage import (
     save_fitted,
     write_json,
 )
-from ..training.workers import default_jobs
 from .folders import new_folder, write_map, write_report, write_tables
 from .graph_run import plan_graph_comparison, plan_graph_training
 from .rows_run import plan_rows_comparison, plan_rows_training

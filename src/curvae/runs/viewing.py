@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Graph, Schema, load
+from ..data.column_statistics import Missing
 from ..data.files import Messages, count, opened_parquet, quoted, require_file
-from ..data.graphs.graph_data import steps_from
+from ..data.graph_data import steps_from
 from ..data.loading import BUILT_IN
-from ..data.statistics import Missing
 from ..data.tables import average_context, read_frame
 from ..data.text_tables import UNNAMED, texts_of
 from ..errors import CurvaeError

@@ -9,8 +9,7 @@ from .evaluate import embed, impute
 from .fitted import Fitted
 from .fitting import fit, fit_many
 from .graph_evaluate import embed_graph, link_baselines, link_figures, missing_links, neighbourhood
-from .graph_fitting import compare_graph, fit_graph, fit_graphs
-from .graph_problem import FittedGraph
+from .graph_problem import FittedGraph, compare_graph, fit_graph, fit_graphs
 from .rows import Rows, Split, random_split
 
 __all__ = [

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data import memory
-from ..data.statistics import column_statistics, fill, has_missing
+from ..data.column_statistics import column_statistics, fill, has_missing
 from ..errors import CurvaeError
 from ..maps.statistics import Principal
 from ..models import LIKELIHOODS, VAE, Layout, Posterior
@@ -97,7 +97,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def make_space(config: Settings) -> Space:
-    """The latent space of a model; raises where its prior reaches too far out."""
+    """Make the latent space of a model; raise where its prior reaches too far out."""
     return Space(
         config.factors,
         distribution=config.posterior,
@@ -133,7 +133,7 @@ def build(
     effects: Effects | None = None,
     axes: Principal | None = None,
 ) -> VAE:
-    """A model with weights drawn from the configuration's seed.
+    """Build a model with weights drawn from the configuration's seed.
 
     Arguments:
         config: with a likelihood other than "auto".

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from ..models import VAE, Batch, Stack
 from ..models.stack import trace
-from .row_sources import EVERY, ModelRows, StackedRows
+from .rows import EVERY, ModelRows, StackedRows
 
 __all__ = ["CapturedStep", "capture", "padded", "prefetch", "transfer"]
 
@@ -66,7 +66,7 @@ def transfer(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
 
 
 def padded(batch: Batch | Tensor, size: int) -> Any:
-    """A batch of a stack, or the positions of its rows, (models, rows, …), filled up to `size` rows with its last."""
+    """Fill up a batch of a stack, or positions of its rows, (models, rows, …), to `size` rows with its last."""
     count = (batch if isinstance(batch, Tensor) else batch.x).shape[1]
     missing = size - count
     if not missing:
@@ -134,7 +134,7 @@ class CapturedStep:
     ) -> None:
         device, size = noise.device, noise.shape[2]
         self._source, self._noise, self._count = source, noise, size
-        self._rows = source if isinstance(source, StackedRows) and source.device == device else None
+        self._rows = source if isinstance(source, StackedRows) and source.resident and source.device == device else None
         example = next(source.batches(None, size)) if self._rows is None else self._rows.order(None)[:, :size]
         self._inputs = tree_map(lambda part: part.to(device, copy=True), example)
         self._kept = torch.ones(size, dtype=torch.float64, device=device)

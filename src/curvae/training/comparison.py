@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from ..data import Arrays
+from ..data.column_statistics import has_missing
 from ..data.files import decimal
-from ..data.statistics import has_missing
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding
 from ..maps.faithfulness import Agreement, Places, Ranks, neighbour_ranks, places_of
@@ -31,12 +31,10 @@ from ..settings import Settings
 from .build import Effects, require_buildable
 from .config import Config, require_count
 from .evaluate import Stability, stability
-from .fitting import train_many
-from .problems import Judged, Listener, Problem, Task, Warn
+from .fitting import default_jobs, train_many
 from .rows import HELD_OUT, Data, Split, random_split
 from .rows_problem import SAMPLES, plan_rows, scaling_for
-from .stacks import train_stack
-from .workers import default_jobs
+from .stacks import Judged, Listener, Problem, TaskT, Warn, train_stack
 
 __all__ = [
     "FEWEST_COMPARED",
@@ -48,7 +46,6 @@ __all__ = [
     "Paired",
     "Repeat",
     "best_curvature",
-    "by_split",
     "compare",
     "compare_planned",
     "compare_splits",
@@ -117,7 +114,7 @@ class Paired:
         return "hyperbolic" if self.mean > 0 else "euclidean"
 
     def verdict(self, unit: str, curved: str, flat: str = "curvature 0", factor: float = 1.0) -> str:
-        """The answer in one sentence, in units of which there are `factor` to those of the differences.
+        """Give the answer in one sentence, in units of which there are `factor` to those of the differences.
 
         `curved` and `flat` are the spaces between which it decides.
         """
@@ -150,30 +147,6 @@ def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -
     return [0.0, *dict.fromkeys(float(c) for c in curvatures)]
 
 
-def by_split(
-    results: Sequence[Judged], values: Sequence[float], seed: int, warn: Callable[[str], None]
-) -> dict[int, dict[float, Judged]]:
-    """Results by split and curvature; splits of which a model failed are left out, unless too few would stay.
-
-    Arguments:
-        results: of every split in turn, one for each of `values`.
-        values: of c.
-        seed: of the first split.
-        warn: told of what is left out.
-    """
-    found = {}
-    for i, start in enumerate(range(0, len(results), len(values))):
-        mine = dict(zip(values, results[start : start + len(values)], strict=True))
-        if any(result.failure is not None for result in mine.values()):
-            warn(f"the split of seed {seed + i} is left out: a model of it failed")
-        else:
-            found[i] = mine
-    if len(found) < _FEWEST:
-        failure = next(result.failure for result in results if result.failure is not None)
-        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
-    return found
-
-
 # Criteria of a comparison besides the likelihood, each with its own test, and what to choose for which purpose.
 
 
@@ -202,13 +175,19 @@ class Repeat:
 
 
 def best_curvature(repeats: Sequence[Repeat]) -> float:
-    """The c > 0 with the best mean on validation data."""
+    """Return the c > 0 with the best mean on validation data."""
     curved = [c for c in repeats[0].validation if c > 0]
     return max(curved, key=lambda c: fmean(float(one.validation[c]) for one in repeats))
 
 
+@dataclass(frozen=True)
 class Gain:
-    """What curvature gains by a measure. Subclasses hold the scores of every split, higher is better, and `ratio`."""
+    """What curvature gains by a measure.
+
+    Arguments:
+        repeats: scores of every split, higher is better.
+        ratio: test data over training data, which corrects the variance as in `Paired`.
+    """
 
     gain_name: ClassVar[str] = "gain"
 
@@ -275,16 +254,13 @@ class Criterion(Gain):
         name: of the measure, such as "faithfulness".
         meaning: what it measures, in a few words.
         purpose: whoever wants this should choose by it: "for a map that keeps neighbours".
-        repeats: scores of every split, higher is better. The c of a split is the best one on the validation data of the
-            others: trainings are lucky with their maps, and chosen by its own a split would choose its luck.
-        ratio: test data over training data, as of `Paired`.
+        repeats, ratio: as of `Gain`. The c of a split is the best one on the validation data of the others: trainings
+            are lucky with their maps, and chosen by its own a split would choose its luck.
     """
 
     name: str
     meaning: str
     purpose: str
-    repeats: list[Repeat]
-    ratio: float
 
     @property
     def chosen(self) -> list[float]:
@@ -306,7 +282,6 @@ FEWEST_COMPARED = 20
 """rows, or groups of rows, that a comparison needs"""
 
 Kind = TypeVar("Kind", bound="Comparison")
-TaskT = TypeVar("TaskT", bound=Task)
 
 
 @dataclass(frozen=True)
@@ -314,8 +289,7 @@ class Comparison(Gain):
     """The result of `compare` or `compare_graph`.
 
     Arguments:
-        repeats: scores of every split.
-        ratio: test data over training data, which corrects the variance.
+        repeats, ratio: as of `Gain`.
         stability: how alike the maps of the repeats are, by curvature.
         maps: of every repeat, all data, by curvature.
         config: settings.
@@ -331,8 +305,6 @@ class Comparison(Gain):
     unit: ClassVar[str] = "nats a row"
     factor: ClassVar[float] = 1.0
 
-    repeats: list[Repeat]
-    ratio: float
     stability: dict[float, Stability | None]
     maps: dict[float, list[Embedding]]
     config: Any
@@ -366,13 +338,13 @@ class Comparison(Gain):
         return " ".join([first, *(one.sentence for one in self.criteria), *self._advice()])
 
     def _space(self, c: float) -> str:
-        """What to use for this curvature."""
+        """Say what to use for this curvature."""
         if self.config.space is not None:
             return f"the space {self.config.with_curvature(c).space}"
         return f"c = {c:g}" if c else "curvature 0"
 
     def _advice(self) -> list[str]:
-        """What to choose for which purpose, where the criteria disagree or no criterion shows the tree."""
+        """Say what to choose for which purpose, where the criteria disagree or no criterion shows the tree."""
         chosen = {"to model, fill in or draw data": self.choice} | {one.purpose: one.choice for one in self.criteria}
         tree = self.structure == "tree-like"
         if len(set(chosen.values())) > 1:
@@ -541,7 +513,16 @@ def compare_splits(
     config, values, splits = planned.config, planned.values, planned.splits
     jobs = jobs or default_jobs(planned.problem.asked)
     results = train_many(planned.problem, planned.tasks, jobs=jobs, warn=warn, work=judge_stack, **training)
-    kept = by_split(results, values, config.seed, warn)
+    kept: dict[int, dict[float, Judged]] = {}
+    for i, start in enumerate(range(0, len(results), len(values))):
+        mine = dict(zip(values, results[start : start + len(values)], strict=True))
+        if any(result.failure is not None for result in mine.values()):
+            warn(f"the split of seed {config.seed + i} is left out: a model of it failed")
+        else:
+            kept[i] = mine
+    if len(kept) < _FEWEST:
+        failure = next(result.failure for result in results if result.failure is not None)
+        raise CurvaeError(f"too many trainings failed for a comparison; the first: {failure}")
     repeats = [
         Repeat(config.seed + i, {c: r.validation for c, r in mine.items()}, {c: r.test for c, r in mine.items()})
         for i, mine in kept.items()
@@ -674,4 +655,4 @@ def _criterion(
         among, *asked = (random.permutation(part)[:most] for part, most in limits)
         validation, test = (dict(zip(found.maps, score(maps, part, among), strict=True)) for part in asked)
         repeats.append(Repeat(one.seed, validation, test, linear(asked[1], among, maps[0].dim)))
-    return Criterion(name, meaning, purpose, repeats, found.ratio)
+    return Criterion(repeats, found.ratio, name, meaning, purpose)

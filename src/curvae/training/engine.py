@@ -20,7 +20,7 @@ from ..settings import epochs_per_pass
 from .captured import CapturedStep
 from .config import Config, Settings
 from .fitted import Record
-from .row_sources import EVERY, SINGLE, ModelRows, ProcessGroup
+from .rows import EVERY, SINGLE, ModelRows, ProcessGroup
 
 __all__ = [
     "WINDOW",
@@ -48,7 +48,7 @@ def losses(
     pull: Tensor | None = None,
     kept: Tensor | None = None,
 ) -> Tensor:
-    """The loss of every model, (models,): the mean over its rows, each multiplied by its weight.
+    """Compute the loss of every model, (models,): the mean over its rows, each multiplied by its weight.
 
     Arguments:
         terms: of a batch.
@@ -82,7 +82,7 @@ def _missed(terms: MapTerms, pull: Tensor) -> Tensor:
 
 
 def figures_by_name(means: Sequence[float]) -> Record:
-    """What an epoch gave, by name."""
+    """Name the mean figures of an epoch."""
     reconstruction, kl, *missed = means
     found = {"elbo": reconstruction - kl, "reconstruction": reconstruction, "kl": kl}
     return {**found, "neighbours": missed[0]} if missed else found
@@ -91,7 +91,7 @@ def figures_by_name(means: Sequence[float]) -> Record:
 def figures(
     terms: Terms | MapTerms, pull: Tensor | None, weight: Tensor | None = None, kept: Tensor | None = None
 ) -> Tensor:
-    """Sums over the rows of what records show, (2 or 3, models); arguments as of `losses`."""
+    """Sum over the rows what records show, (2 or 3, models); arguments as of `losses`."""
     found = [term.detach().mean(-2, dtype=torch.float64) for term in terms[:2]]
     if pull is not None and isinstance(terms, MapTerms):
         found.append(_missed(terms, pull).detach().double().view_as(found[0]))
@@ -174,7 +174,6 @@ class Adam:
         self.moments = {name: (torch.zeros_like(t), torch.zeros_like(t)) for name, t in tensors.items()}
         self.beta2, self._shapes = beta2, {name: t.shape for name, t in tensors.items()}
         device = next(iter(tensors.values())).device
-        self._fused = device.type in ("cpu", "cuda")
         cuda = device.type == "cuda"
         # What a captured step reads lies where it lies.
         self._ends, self._spans = (
@@ -207,11 +206,6 @@ class Adam:
         """All tensors that a step changes besides the parameters."""
         moments = [moment for pair in self.moments.values() for moment in pair]
         return moments + [count for group in self._groups for count in group.counts]
-
-    @property
-    def rates(self) -> list[float]:
-        """Of the next step, one for each run of models and parameters that share it."""
-        return [float(group.rate) for group in self._groups]
 
     def load(self, moments: Mapping[str, tuple[Tensor, Tensor]], step: int) -> None:
         """Set the state, after `step` steps."""
@@ -267,7 +261,7 @@ class Adam:
                 group.second,
                 [],
                 group.counts,
-                fused=self._fused,
+                fused=True,
                 amsgrad=False,
                 beta1=_BETA1,
                 beta2=self.beta2,
@@ -282,7 +276,7 @@ class Adam:
             self._tensors[name].copy_(torch.lerp(old, self._tensors[name], weight))
 
     def _like(self, gradient: Tensor, parameter: Tensor, name: str, models: slice) -> Tensor:
-        """The fused optimiser walks through memory: strides must be those of the parameter."""
+        """Return a gradient with the strides of its parameter: the fused optimiser walks through memory."""
         if (gradient.shape, gradient.stride()) == (parameter.shape, parameter.stride()):
             return gradient
         return gradient.reshape(-1).view(self._shapes[name])[models].view_as(parameter)
@@ -301,21 +295,24 @@ _SHARED = 1 << 26  # multiplications of rows by weights in a step from which on 
 
 @dataclass(frozen=True)
 class Failure:
-    """A loss that was not a number."""
+    """A loss that was not a number, in a step of the epoch, which are counted from 1."""
 
     step: int
-    """from 1, within the epoch"""
     what: str
     where: str
 
 
 @dataclass
 class EpochResult:
-    """What an epoch gave, by the place of a model in the stack."""
+    """What an epoch gave, by the place of a model in the stack.
+
+    Arguments:
+        means: figures of every model, (models, 2 or 3), float64 on the CPU: reconstruction, divergence and, where the
+            map is held to neighbourhoods, by how much it misses them, in nats.
+        failures: of models.
+    """
 
     means: Tensor
-    """mean figures of every model, (models, 2 or 3), float64 on the CPU: reconstruction, divergence and, where the map
-    is held to neighbourhoods, by how much it misses them, in nats"""
     failures: dict[int, Failure] = field(default_factory=dict)
 
 
@@ -327,22 +324,23 @@ class Engine(ABC, Generic[Model, Kind]):
         models: of one architecture.
         configs: of these models; what is not a number of its own (seed, curvature, prior scale, learning rate, beta)
             they have in common.
+        total: steps of the whole training.
+
+    Attributes:
+        threads: how many threads pay, at most; None for as many as there are.
     """
 
-    def __init__(self, models: Sequence[Model], configs: Sequence[Kind]) -> None:
+    threads: int | None = None
+
+    def __init__(self, models: Sequence[Model], configs: Sequence[Kind], total: int) -> None:
         self.stack, self.configs, self.config = Stack(models), list(configs), configs[0]
-        self.step = 0
+        self.step, self.total = 0, total
         rates, config = [config.learning_rate for config in configs], self.config
         stack = self.stack
-        falls = [Fall(self.total, config.cooldown * self.total)] * len(configs) if config.cooldown else []
+        falls = [Fall(total, config.cooldown * total)] * len(configs) if config.cooldown else []
         options = dict.fromkeys(stack.encoder_weights, GroupOptions(decay=config.encoder_decay))
         options |= dict.fromkeys(stack.noise_parameters, GroupOptions(config.noise_lr_scale))
         self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, options, falls)
-
-    @property
-    @abstractmethod
-    def total(self) -> int:
-        """Steps of the whole training."""
 
     def early_fall(self, best_epoch: int) -> Fall | None:
         """How the learning rate falls from here on, if it has not begun to: as if the best epoch had been the last
@@ -353,11 +351,6 @@ class Engine(ABC, Generic[Model, Kind]):
         epochs = max(1, math.ceil(best_epoch * cooldown / (1.0 - cooldown)))
         span = min(epochs * per_epoch, self.total - self.step)
         return Fall(self.step + span, span)
-
-    @property
-    def threads(self) -> int | None:
-        """How many threads pay, at most; None for as many as there are."""
-        return None
 
     def __len__(self) -> int:
         return len(self.stack)
@@ -382,13 +375,9 @@ class Engine(ABC, Generic[Model, Kind]):
     def epoch(self, epoch: int) -> EpochResult:
         """One pass over the training data, or a part of one."""
 
-    def validate(self) -> Tensor | None:
-        """Mean figures of data held out, as of `EpochResult`, if there are any."""
-        return None
-
-    def validation_figures(self, values: Sequence[float]) -> Record:
-        """What `validate` found for a model, as its record shows it."""
-        return {f"validation_{name}": value for name, value in figures_by_name(values).items()}
+    @abstractmethod
+    def validate(self) -> list[Record]:
+        """Compute what records show of data held out, a record a model; none if it is not the time to look at them."""
 
     def _weights(self, dims: int) -> Tensor | float:
         """β of every model, to be multiplied with figures that have so many dimensions after the models'."""
@@ -457,6 +446,9 @@ class BatchEngine(Engine[VAE, Config]):
         group: processes that train a single model; `index` of a batch then has the places of its rows in the batch of
             all processes.
         captured: whether steps are captured as CUDA graphs, which pays for many steps.
+
+    Attributes:
+        steps: of an epoch; the last of a pass may have fewer.
     """
 
     def __init__(
@@ -469,52 +461,29 @@ class BatchEngine(Engine[VAE, Config]):
         group: ProcessGroup = SINGLE,
         captured: bool = False,
     ) -> None:
-        self.train = train
+        self.train, self.group, self.captured = train, group, captured
         self.validation = validation if validation is not None and len(validation) else None
-        super().__init__(models, configs)
-        self.group, self.captured = group, captured
+        config, pass_steps = configs[0], math.ceil(len(train) / configs[0].batch_size)
+        self._parts, self.steps = epochs_per_pass(pass_steps, config.epoch_steps)
+        passes, parts = divmod(config.epochs or 0, self._parts)
+        super().__init__(models, configs, passes * pass_steps + parts * self.steps)
+        # Where a step has little to multiply, threads spend more time waiting for each other.
+        rows = min(config.batch_size, len(train)) // group.share.size
+        weights = sum(leaf.numel() for leaf in self.stack.leaves.values())
+        self.threads = 1 if rows * config.samples * weights < _SHARED else None
         self.beta = self._weights(2)
         pulls = [config.neighbour_weights for config in configs]
         self.pull = torch.tensor(pulls, dtype=torch.float64, device=self.stack.device) if pulls[0] else None
-        self._validation_noise: list[Tensor] = []
         self._captured: dict[tuple[bool, bool], CapturedStep] = {}
-
-    @property
-    def pass_steps(self) -> int:
-        """Steps of a pass over the data."""
-        return math.ceil(len(self.train) / self.config.batch_size)
-
-    @property
-    def steps(self) -> int:
-        """Steps of an epoch; the last of a pass may have fewer."""
-        return epochs_per_pass(self.pass_steps, self.config.epoch_steps)[1]
-
-    @property
-    def total(self) -> int:
-        count, steps = epochs_per_pass(self.pass_steps, self.config.epoch_steps)
-        passes, parts = divmod(self.config.epochs or 0, count)
-        return passes * self.pass_steps + parts * steps
 
     def _drawn(self, epoch: int) -> tuple[list[torch.Generator], list[torch.Generator], slice]:
         """Where the order and the noise of an epoch come from, and which rows of the order are its own."""
-        generators, (count, steps) = self._generators(epoch), epochs_per_pass(self.pass_steps, self.config.epoch_steps)
-        if count == 1:
+        generators = self._generators(epoch)
+        if self._parts == 1:
             return generators, generators, slice(0, len(self.train))  # the order is taken first, then the noise
-        passed, part = divmod(epoch, count)
-        size = steps * self.config.batch_size
+        passed, part = divmod(epoch, self._parts)
+        size = self.steps * self.config.batch_size
         return self._generators(passed, 1), generators, slice(part * size, min((part + 1) * size, len(self.train)))
-
-    @property
-    def threads(self) -> int | None:
-        """One, if a step has little to multiply: threads then spend more time waiting for each other."""
-        rows = min(self.config.batch_size, len(self.train)) // self.group.share.size
-        weights = sum(leaf.numel() for leaf in self.stack.leaves.values())
-        return 1 if rows * self.config.samples * weights < _SHARED else None
-
-    @property
-    def validation_size(self) -> int:
-        """Validation rows at once."""
-        return max(self.config.batch_size, _VALIDATION_ROWS)
 
     def subset(self, places: list[int]) -> Self:
         return type(self)(
@@ -528,25 +497,17 @@ class BatchEngine(Engine[VAE, Config]):
 
     # --- noise ------------------------------------------------------------------------------------------------------
 
-    def window(self, rows: int, size: int) -> int:
-        """Rows whose noise is made at once: all, or as many whole batches as the window holds."""
-        batch = self.config.samples * size * self.stack.models[0].dim
-        return min(rows, size * max(1, WINDOW // batch))
-
     def windows(self, generators: Sequence[torch.Generator], rows: int, size: int) -> Iterator[Tensor]:
-        """Noise for so many rows of each model in batches of `size`, a window (models, k, rows, d) at a time."""
-        model, samples, most = self.stack.models[0], self.config.samples, self.window(rows, size)
+        """Make noise for so many rows of each model in batches of `size`, a window (models, k, rows, d) at a time.
+
+        A window has all rows, or as many whole batches as `WINDOW` allows.
+        """
+        model, samples = self.stack.models[0], self.config.samples
+        most = min(rows, size * max(1, WINDOW // (samples * size * model.dim)))
         for start in range(0, rows, most):
             count = min(most, rows - start)
             made = {one: model.noise(count, samples, one) for one in dict.fromkeys(generators)}
             yield torch.stack([made[one] for one in generators])
-
-    def validation_noise(self, rows: int, size: int) -> Iterator[Tensor]:
-        """The same for validation rows, equal in every epoch; a single window is kept."""
-        if self.window(rows, size) < rows:
-            return self.windows(self._generators(None), rows, size)
-        self._validation_noise = self._validation_noise or list(self.windows(self._generators(None), rows, size))
-        return iter(self._validation_noise)
 
     # --- a step -----------------------------------------------------------------------------------------------------
 
@@ -600,7 +561,7 @@ class BatchEngine(Engine[VAE, Config]):
         return [part.view_as(leaf) for part, leaf in zip(parts, leaves, strict=True)], loss, sums
 
     def _own_rows(self, rows: Batch, noise: Tensor) -> tuple[Batch, Tensor]:
-        """The rows of this process on the device, with their part of the noise of the batch."""
+        """Return the rows of this process on the device, with their part of the noise of the batch."""
         device = self.stack.device
         rows = rows.map(lambda part: part.to(device))
         assert rows.index is not None
@@ -650,16 +611,18 @@ class BatchEngine(Engine[VAE, Config]):
                 break
         return EpochResult(self.group.sum(totals).T.cpu() / count, failures)
 
-    def validate(self) -> Tensor | None:
-        """Mean figures of the validation rows, (models, 2), with the same noise every time."""
+    def validate(self) -> list[Record]:
+        """Compute the mean figures of the validation rows, with the same noise every time."""
         if self.validation is None:
-            return None
-        count, size = len(self.validation), self.validation_size
+            return []
+        count, size = len(self.validation), max(self.config.batch_size, _VALIDATION_ROWS)
         totals = self._zeros()[:2]
+        noise = self.windows(self._generators(None), count, size)
         with torch.no_grad():
-            for sums in self._steps(False, self.validation, size, None, self.validation_noise(count, size)):
+            for sums in self._steps(False, self.validation, size, None, noise):
                 totals += sums
-        return self.group.sum(totals).T.cpu() / count
+        means = (self.group.sum(totals).T.cpu() / count).tolist()
+        return [{f"validation_{name}": value for name, value in figures_by_name(own).items()} for own in means]
 
     def _steps(
         self,

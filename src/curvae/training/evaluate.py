@@ -12,18 +12,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from torch import Tensor
 
 from ..data import Arrays
+from ..data.column_statistics import missing_entries
 from ..data.files import decimal
-from ..data.statistics import missing_entries
 from ..maps.embedding import Embedding, placed, require_finite
-from ..models import VAE, Batch, Stack, marginal_likelihood
+from ..models import Stack, marginal_likelihood
 from ..models.stack import architecture
 from .config import require_count
 from .fitted import Fitted
-from .row_sources import RowPool
-from .rows import Data
+from .rows import Data, RowPool
 
 __all__ = [
     "Embedding",
@@ -79,7 +77,7 @@ class Likelihoods:
     log_jacobian: float | Array
 
     def require_finite(self, names: Any = None) -> Likelihoods:
-        """The estimates themselves; raises if one is not finite."""
+        """Return the estimates; raise if one is not finite."""
         require_finite("likelihood", [self.log_prob], names)
         return self
 
@@ -151,6 +149,10 @@ def likelihoods_many(
     # On a CPU, whose caches are small, each alone.
     cpu = all(one.model.device.type == "cpu" for one in fitted)
     for group in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, data):
+
+        def advanced(rows: int, models: int = len(group)) -> None:
+            advance(rows * models)
+
         models = [fitted[i].model for i in group]
         # Copies one by one, for a model may be in the list twice, or share its curvature with others.
         model = models[0] if len(group) == 1 else Stack([deepcopy(one) for one in models])
@@ -163,7 +165,7 @@ def likelihoods_many(
             if shared:
                 generator.set_state(state)
             batch = batch.map(lambda part: part[0]) if len(group) == 1 else batch
-            parts.append(marginal_likelihood(model, batch, samples, generator, shared, _times(advance, group), tf32))
+            parts.append(marginal_likelihood(model, batch, samples, generator, shared, advanced, tf32))
         figures = [
             torch.cat([getattr(part, name).view(len(group), -1) for part in parts], 1).cpu().numpy()
             for name in ("log_prob", "ess", "error")
@@ -173,10 +175,6 @@ def likelihoods_many(
             jacobian = scaling.log_jacobians(rows_of.x) if rows_of.missing else scaling.log_jacobian
             found[i] = Likelihoods(log_prob, ess, error, samples, jacobian)
     return [found[i] for i in range(len(fitted))]
-
-
-def _times(advance: Callable[[int], None], places: Sequence[int]) -> Callable[[int], None]:
-    return lambda rows: advance(rows * len(places))
 
 
 def _alike(fitted: Sequence[Fitted], x: Sequence[Arrays]) -> list[list[int]]:
@@ -260,12 +258,17 @@ def _factor_health(part: Embedding, prior_scale: float, named: bool) -> list[str
 
 @dataclass(frozen=True)
 class Stability:
-    """How alike the maps of several trainings are, averaged over pairs of them."""
+    """How alike the maps of several trainings are, averaged over pairs of them.
+
+    Arguments:
+        correlation: Spearman's rank correlation of latent distances.
+        overlap: share of the nearest neighbours in common.
+        neighbours: how many of these.
+        pairs: of maps.
+    """
 
     correlation: float
-    """Spearman's rank correlation of latent distances"""
     overlap: float
-    """share of the nearest neighbours in common"""
     neighbours: int
     pairs: int
 
@@ -307,7 +310,7 @@ def impute(
     seed: int = 0,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Any:
-    """The matrix with the expected value of every missing entry, given the entries of its row that are there.
+    """Return the matrix with the expected value of every missing entry, given the entries of its row that are there.
 
     E[missing | observed] = Σ_k w_k E[x | z_k] / Σ_k w_k over draws z_k from the posterior of the row, with importance
     weights w = p(observed | z)·p(z)/q(z | observed): it tends to the exact expectation under the model as the samples
@@ -357,24 +360,20 @@ def impute(
 
 
 def _expected(fitted: Fitted, arrays: Arrays, samples: int, seed: int) -> NDArray[np.float64]:
-    """Expected values of all entries of some rows, in original units."""
+    """Compute the expected values of all entries of some rows, in original units."""
     model = fitted.model
     batch = fitted.rows(arrays).batch(torch.arange(len(arrays), device=model.device))
     noise = model.noise(1, samples, torch.Generator(model.device).manual_seed(seed))
-    with torch.no_grad():
-        means = _weighted(model, batch, noise, max(1, _OUTPUTS // (len(batch) * model.likelihood.outputs)))
-    return fitted.scaling.invert(means.cpu().numpy())
-
-
-def _weighted(model: VAE, batch: Batch, noise: Tensor, draws: int) -> Tensor:
-    """Means of E[x | z] by the weights of the draws, so many draws at a time."""
     total: Any = 0.0
     top = torch.full((len(batch),), -torch.inf, dtype=torch.float64, device=batch.device)
     weight = torch.zeros_like(top)
-    for part in noise.split(draws):
-        expected, logs = model.expected(batch, part)
-        higher = torch.maximum(top, logs.amax(0))
-        before, now = (top - higher).exp(), (logs - higher).exp()
-        total = total * before.unsqueeze(-1) + (now.unsqueeze(-1) * expected).sum(0)
-        weight, top = weight * before + now.sum(0), higher
-    return total / weight.unsqueeze(-1)
+    with torch.no_grad():
+        # Means of E[x | z] by the weights of the draws, some draws at a time.
+        for part in noise.split(max(1, _OUTPUTS // (len(batch) * model.likelihood.outputs))):
+            expected, logs = model.expected(batch, part)
+            higher = torch.maximum(top, logs.amax(0))
+            before, now = (top - higher).exp(), (logs - higher).exp()
+            total = total * before.unsqueeze(-1) + (now.unsqueeze(-1) * expected).sum(0)
+            weight, top = weight * before + now.sum(0), higher
+        means = total / weight.unsqueeze(-1)
+    return fitted.scaling.invert(means.cpu().numpy())

@@ -9,14 +9,14 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..data import Arrays, Dataset, Schema
+from ..data import Arrays, Dataset, EdgeSplit, Schema
 from ..data.dataset import Scaling
 from ..data.files import quoted
 from ..errors import CurvaeError
@@ -27,7 +27,7 @@ from .build import build
 from .config import Config, Settings
 from .rows import Rows, Split
 
-__all__ = ["METRICS", "Fitted", "FittedModel", "Record", "RunFiles", "Stored", "held_out_score", "restored_model"]
+__all__ = ["METRICS", "Fitted", "FittedModel", "Record", "Stored", "held_out_score", "restored_model", "tolerance"]
 
 Record = dict[str, Any]
 
@@ -37,34 +37,33 @@ _DECODED = 1024  # points decoded at once
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class Stored(NamedTuple):
-    """What files hold of a trained model besides its weights: arrays by name, and what `config.json` says."""
-
-    arrays: dict[str, NDArray[Any]]
-    split: dict[str, NDArray[Any]]
-    description: dict[str, Any]
-
-
-class RunFiles(NamedTuple):
-    """What the files of a run hold: `config.json`, `model.safetensors`, `embedding.safetensors`, `metrics.jsonl`."""
-
-    description: dict[str, Any]
-    tensors: dict[str, Tensor]
-    places: dict[str, Tensor]
-    history: list[Record]
+Stored = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, Any]]
+"""what files hold of a trained model besides its weights: arrays and the split, by name, and what `config.json` says"""
 
 
 def held_out_score(record: Record) -> float:
-    """What early stopping goes by: the AUC of the validation edges of a graph, or the ELBO of the validation rows less
-    what the map misses of the neighbourhoods of the training rows; −∞ for an epoch after which nobody looked."""
+    """Return what early stopping goes by.
+
+    Of a graph it is the AUC of its validation edges; of rows the ELBO of the validation rows less what the map misses
+    of the neighbourhoods of the training rows; −∞ for an epoch after which nobody looked.
+    """
     if "validation_auc" in record:
         return float(record["validation_auc"])
     return record.get("validation_elbo", -math.inf) - record.get("neighbours", 0.0)
 
 
+def tolerance(split: Any) -> float:
+    """Return by how much a score on data held out may fall short of the best for later weights to be kept.
+
+    Of a graph that is what a single validation edge can change in their AUC: a difference below that does not tell
+    which of two steps is better, and the later one has learned more. Of rows it is 0.
+    """
+    return 1.0 / max(1, len(split.validation)) if isinstance(split, EdgeSplit) else 0.0
+
+
 def kept_record(history: Sequence[Record], tolerance: float) -> Record:
-    """The record of the weights that early stopping keeps: of the best score, or of the last one that comes nearer to
-    it than the tolerance."""
+    """Return the record of the weights that early stopping keeps: of the best score, or of the last one that comes
+    nearer to it than the tolerance."""
     best = max(history, key=held_out_score)
     near = [record for record in history if held_out_score(record) > held_out_score(best) - tolerance]
     return near[-1] if near else best
@@ -85,11 +84,12 @@ class FittedModel(ABC):
 
     config: Any
     model: Any
+    split: Any
     history: list[Record]
     failure: str | None
 
     def double(self) -> Self:
-        """The same with networks in float64, whose figures for a row do not depend on the rows around it."""
+        """Return the same with networks in float64, whose figures for a row do not depend on the rows around it."""
         if self.model.dtype == torch.float64:
             return self
         return replace(self, model=deepcopy(self.model).double())  # type: ignore[type-var]
@@ -100,12 +100,7 @@ class FittedModel(ABC):
 
         A model that failed has the weights of its last good epoch in any case.
         """
-        return kept_record(self.history, self.tolerance) if self.keeps_best else self.history[-1]
-
-    @property
-    def tolerance(self) -> float:
-        """By how much a score on data held out may fall short of the best for later weights to be kept."""
-        return 0.0
+        return kept_record(self.history, tolerance(self.split)) if self.keeps_best else self.history[-1]
 
     @property
     def keeps_best(self) -> bool:
@@ -123,12 +118,24 @@ class FittedModel(ABC):
 
     @abstractmethod
     def stored(self, data: Any) -> Stored:
-        """What to write; `data` is the graph that it was trained on, where it was one."""
+        """Return what to write; `data` is the graph that it was trained on, where it was one."""
 
     @classmethod
     @abstractmethod
-    def restore(cls, files: RunFiles) -> tuple[Self, Any]:
-        """The model and its data: a graph, or the schema of a table."""
+    def restore(
+        cls,
+        description: dict[str, Any],
+        tensors: dict[str, Tensor],
+        places: dict[str, Tensor],
+        history: list[Record],
+    ) -> tuple[Self, Any]:
+        """Restore the model and its data, a graph or the schema of a table, from the files of a run.
+
+        Arguments:
+            description: what `config.json` holds.
+            tensors, places: those of `model.safetensors` and of `embedding.safetensors`.
+            history: the records of `metrics.jsonl`.
+        """
 
 
 @dataclass
@@ -158,7 +165,7 @@ class Fitted(FittedModel):
     layout: Layout = field(default_factory=lambda: Layout(0))
 
     def arrays(self, data: Arrays | Dataset | Matrix) -> Arrays:
-        """New data, with all that the model must be told about them; raises where that is absent.
+        """Return new data with all that the model must be told about them; raise where that is absent.
 
         NaN are missing values if the model was trained with such.
         """
@@ -168,7 +175,7 @@ class Fitted(FittedModel):
         return replace(arrays, missing=True) if self.layout.missing else arrays
 
     def rows(self, x: Arrays | Dataset | Matrix) -> Rows:
-        """New data as the model sees it."""
+        """Return new data as the model sees it."""
         return Rows(self.arrays(x), self.scaling, self.model.device, self.model.dtype)
 
     def require_covariates(self, data: Arrays | Dataset, schema: Schema, name: str, decode: bool) -> None:
@@ -228,11 +235,16 @@ class Fitted(FittedModel):
         split = np.zeros(rows, np.int8)
         split[self.split.validation], split[self.split.test] = 1, 2
         description = {"likelihood_reason": self.reason, "layout": self.layout.to_json()}
-        return Stored(self.scaling.to_arrays(), {"split": split}, description)
+        return self.scaling.to_arrays(), {"split": split}, description
 
     @classmethod
-    def restore(cls, files: RunFiles) -> tuple[Fitted, Schema]:
-        description, tensors, places, history = files
+    def restore(
+        cls,
+        description: dict[str, Any],
+        tensors: dict[str, Tensor],
+        places: dict[str, Tensor],
+        history: list[Record],
+    ) -> tuple[Fitted, Schema]:
         config = Config.from_json(description["config"])
         schema = Schema.from_json(description["data"]["schema"])
         layout = Layout.from_json(description["layout"])
@@ -244,7 +256,7 @@ class Fitted(FittedModel):
 
 
 def restored_model(tensors: Mapping[str, Tensor], sizes: Sequence[int], make: Callable[[], Model]) -> Model:
-    """The model that `make` makes, with its weights; `sizes` are the widths of its encoder, from what it reads on."""
+    """Give the model that `make` makes its weights; `sizes` are the widths of its encoder, from what it reads on."""
     state = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     # The encoder alone holds so many weights: sizes that someone made up are refused before they are allocated.
     if sum(a * b for a, b in pairwise(sizes)) > sum(t.numel() for t in state.values()):

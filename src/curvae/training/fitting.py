@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import joblib
+import numpy as np
 import torch
 
 from ..data.dataset import Scaling
 from ..errors import CurvaeError
-from .config import Config
-from .fitted import Fitted, FittedModel, Record
-from .problems import Listener, Problem, Task, Warn
+from .config import Config, choose_device
+from .fitted import Fitted, Record
 from .processes import is_worker, require_shareable, run_worker, train_distributed
 from .rows import Data, Split
 from .rows_problem import plan_rows
-from .stacks import existing_checkpoints, train_stack
-from .workers import run_parallel
+from .stacks import FittedT, Listener, Problem, TaskT, Warn, existing_checkpoints, train_stack
 
-__all__ = ["fit", "fit_many", "train_many", "train_one"]
-
-TaskT = TypeVar("TaskT", bound=Task)
-FittedT = TypeVar("FittedT", bound=FittedModel)
+__all__ = ["default_jobs", "fit", "fit_many", "stacks", "train_many", "train_one"]
 
 
 def fit(
@@ -189,20 +190,112 @@ def train_many(
     if folder is not None and jobs != 1:
         folder = folder.absolute()  # for workers that were started earlier, in another directory
     tasks, known = _resumed(problem, tasks, folder, resume)
-    return run_parallel(
-        tasks,
-        partial(work, problem, folder=folder, resume=resume),
-        jobs=jobs,
-        resumed=known,
-        progress=progress,
-        warn=warn,
-    )
+    train = partial(work, problem, folder=folder, resume=resume)
+    total = sum(task.config.epochs or 0 for task in tasks)
+    pieces = stacks(tasks, jobs, known)
+    found: dict[int, Any] = {}
+    if jobs == 1:
+        counts = np.zeros(len(tasks), np.int64)
+
+        def tick(place: int, record: Record) -> None:
+            # No fewer than before: halves of a stack start again.
+            counts[place] = max(counts[place], record["epoch"])
+            progress(int(counts.sum()), total)
+
+        for stack in pieces:
+            found |= zip((task.place for task in stack), train(stack, Listener(tick, warn)), strict=True)
+    else:
+        with _counters(len(tasks), lambda done: progress(done, total)) as path:
+            calls = (joblib.delayed(_apart)(train, stack, path, os.getpid()) for stack in pieces)
+            for stack, (results, warnings) in zip(pieces, joblib.Parallel(n_jobs=jobs)(calls), strict=True):
+                found |= zip((task.place for task in stack), results, strict=True)
+                for text in warnings:
+                    warn(text)
+    progress(total, total)
+    return [found[task.place] for task in tasks]
 
 
 def _resumed(
     problem: Problem[TaskT, Any], tasks: Sequence[TaskT], folder: Path | None, resume: bool
 ) -> tuple[Sequence[TaskT], list[list[int]]]:
-    """The tasks as checkpoints describe them, and which of them are in checkpoints of the folder."""
+    """Return the tasks as checkpoints describe them, and which of them are in checkpoints of the folder."""
     if folder is None:
         return tasks, []
     return problem.fingerprinted(tasks), existing_checkpoints(folder, resume, len(tasks))
+
+
+# Stacks that are trained at the same time, in processes of this machine or by workers of a cluster that joblib knows.
+
+_LOOK_EVERY = 0.2  # seconds between two looks at what the processes have done
+
+
+def stacks(tasks: Sequence[TaskT], shares: int = 1, resumed: Sequence[Sequence[int]] = ()) -> list[list[TaskT]]:
+    """Group tasks of one architecture, in about as many pieces as `shares`, of similar size.
+
+    Equal learning rates lie together. Stacks that have checkpoints, given by the places of their tasks, stay as they
+    are.
+    """
+    groups: dict[Any, list[TaskT]] = {}
+    for task in tasks:
+        groups.setdefault(task.architecture, []).append(task)
+    known = {task.place: task for task in tasks}
+    found = [[known.pop(place) for place in places] for places in resumed]
+    for group in groups.values():
+        group.sort(key=lambda task: task.config.learning_rate)
+        pieces = min(len(group), max(1, round(shares * len(group) / len(tasks))))
+        ends = [len(group) * i // pieces for i in range(pieces + 1)]
+        # The others stay together as they would have been, if the shares are those of before.
+        left = ([task for task in group[a:b] if task.place in known] for a, b in pairwise(ends))
+        found += [piece for piece in left if piece]
+    return found
+
+
+def default_jobs(device: torch.device | str) -> int:
+    """Return how many processes a command uses: one a core, and a single one on CUDA, unless joblib is configured."""
+    if (jobs := joblib.effective_n_jobs(None)) > 1:
+        return int(jobs)
+    return 1 if choose_device(str(device)).type == "cuda" else int(joblib.cpu_count())
+
+
+def _apart(
+    work: Callable[..., list[Any]], stack: Sequence[TaskT], path: str, owner: int
+) -> tuple[list[Any], list[str]]:
+    """Return the results and warnings of a stack, in a process that ends with the `owner` if that is its parent."""
+    torch.set_num_threads(1)
+    owned = os.getppid() == owner
+    warnings: list[str] = []
+    # A worker on another machine does not see the file and does not count.
+    counts = np.memmap(path, np.int64, "r+") if Path(path).exists() else None
+
+    def tick(place: int, record: Record) -> None:
+        if owned and os.getppid() != owner:
+            os._exit(1)  # it was killed, and nobody waits for the result
+        if counts is not None:  # no fewer than before: another worker may start again
+            counts[place] = max(counts[place], record["epoch"])
+
+    return work(stack, Listener(tick, warnings.append)), warnings
+
+
+@contextmanager
+def _counters(tasks: int, report: Callable[[int], None]) -> Iterator[str]:
+    """Make a file in which processes count epochs, and report their sum every now and then.
+
+    Windows does not remove a file that is still mapped; it is left to those who clear temporary files.
+    """
+    with tempfile.TemporaryDirectory(prefix="curvae-", ignore_cleanup_errors=True) as folder:
+        path = str(Path(folder) / "epochs")
+        counts: Any = np.memmap(path, np.int64, "w+", shape=(tasks,))
+        ended = threading.Event()
+
+        def read() -> None:
+            while not ended.wait(_LOOK_EVERY):
+                if done := int(np.sum(counts)):
+                    report(done)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        try:
+            yield path
+        finally:
+            ended.set()
+            reader.join()

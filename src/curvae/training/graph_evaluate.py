@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ..data import EdgeSplit, Graph
-from ..data.graphs.graph_data import Edges, Rule, matched_pairs, neighbourhood_ranks, rules
+from ..data.graph_data import Edges, Rule, matched_pairs, neighbourhood_ranks, rules
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, placed
-from .graph_problem import FittedGraph
+
+if TYPE_CHECKING:
+    from .graph_problem import FittedGraph
 
 __all__ = [
     "Links",
@@ -36,15 +38,18 @@ _DISTANCES, _FEWEST = 5 * 10**8, 100  # of all nodes from those that are asked, 
 
 @dataclass(frozen=True)
 class Links:
-    """How well pairs of nodes that are joined are told from as many that are not, by distance and popularity."""
+    """How well pairs of nodes that are joined are told from as many that are not, by distance and popularity.
+
+    Arguments:
+        auc: area under the ROC curve.
+        ap: average precision.
+    """
 
     auc: float
-    """area under the ROC curve"""
     ap: float
-    """average precision"""
 
     def __float__(self) -> float:
-        """The figure by which models are compared: AUC."""
+        """Return the figure by which models are compared: AUC."""
         return self.auc
 
 
@@ -76,7 +81,7 @@ def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
     fitted = fitted.double()
     seen, model = fitted.seen(graph), fitted.model
     with torch.no_grad():
-        adjacency = seen.adjacency(torch.float64)
+        adjacency = seen.maker(torch.float64)()
         encoded = model.encoder(adjacency, seen.features)
         found = placed(model.space, [model.posterior(encoded)], units=False)
         if model.popularity is None:
@@ -87,15 +92,19 @@ def embed_graph(fitted: FittedGraph, graph: Graph) -> Embedding:
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """How well the nodes next to a node on the map, popular ones first, are its neighbours in the graph."""
+    """How well the nodes next to a node on the map, popular ones first, are its neighbours in the graph.
+
+    Arguments:
+        map: mean average precision; see `neighbourhood_map`.
+        asked: how many nodes it is the mean of: all that have an edge, or a random sample of them.
+        sampled: whether it is of a sample.
+        rank: mean rank of a neighbour among the nodes that are none; 1 is best.
+    """
 
     map: float
-    """mean average precision; see `neighbourhood_map`"""
     asked: int
-    """how many nodes it is the mean of: all that have an edge, or a random sample of them"""
     sampled: bool
     rank: float
-    """mean rank of a neighbour among the nodes that are none; 1 is best"""
 
 
 def neighbourhood(embedding: Embedding, graph: Graph, limit: int = 5000, seed: int = 0) -> Neighbourhood:
@@ -125,7 +134,7 @@ def missing_links(
     embedding: Embedding | None = None,
     progress: Callable[[int], None] = lambda nodes: None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The pairs of nodes without an edge that most likely have one, the likeliest first, and their probabilities.
+    """Find the pairs of nodes without an edge that most likely have one, the likeliest first, and their probabilities.
 
     All pairs are looked at, some of them at a time: memory does not grow with the number of pairs.
 
@@ -169,7 +178,7 @@ def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
 
 
 def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
-    """The same from where the nodes lie."""
+    """Compute `link_figures` from where the nodes lie."""
     parts = {
         "validation": (split.validation, split.validation_absent),
         "test": (split.test, split.test_absent),
@@ -219,10 +228,11 @@ def score_links(score: Rule, graph: Graph, seen: Edges, edges: Edges, absent: Ed
 def judge_split(fitted: FittedGraph, graph: Graph, split: EdgeSplit) -> dict[str, Any]:
     """Of a model that was trained on a split: AUC and AP of "validation" edges, and of "test" edges `score_links`."""
     embedding = embed_graph(fitted, graph)
-    score = embedding.nearness_of
     return {
         "validation": vars(hidden_links(embedding, split)["validation"]),
-        "test": score_links(score, graph, split.train, split.test, split.test_absent, fitted.config.dim),
+        "test": score_links(
+            embedding.nearness_of, graph, split.train, split.test, split.test_absent, fitted.config.dim
+        ),
     }
 
 

@@ -1,10 +1,13 @@
-"""Models of graphs: built, trained in steps, and kept with what is needed to use them."""
+"""Models of graphs: built, trained alone, together or to compare curvatures, and kept with what using them needs."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,33 +17,40 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from ..data import EdgeSplit, Graph, memory
+from ..data import EdgeSplit, Graph, memory, split_edges
 from ..data.dataset import Scaling
-from ..data.graphs.merging import Matrix
+from ..data.graph_merging import Matrix
 from ..errors import CurvaeError
 from ..models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, PairSampler, Posterior, Terms
 from ..models.graph_vae import AnyPairs, WeightedEdges, exact, joined_nodes, pair_count
 from ..nn import Adjacency, AdjacencyMaker, FreeVectors, GraphEncoder, Popularity
 from .build import make_space, seeded
+from .comparison import Comparison, ComparisonPlan, compare_splits, curved_values
 from .config import GraphConfig
 from .engine import Engine, EpochResult, Failure
-from .fitted import FittedModel, Record, RunFiles, Stored, restored_model
+from .fitted import FittedModel, Record, Stored, restored_model
+from .fitting import train_many, train_one
+from .graph_evaluate import embed_graph, hidden_links
+from .stacks import Judged, ModelInTraining, Problem, Task, require_one_each
 
 __all__ = [
     "DENSE",
     "START",
     "FittedGraph",
+    "GraphComparison",
     "GraphEngine",
+    "GraphProblem",
     "Observed",
     "build_graph_model",
-    "feature_arrays",
+    "compare_graph",
     "feature_scaling",
     "feature_tensor",
+    "fit_graph",
+    "fit_graphs",
     "graph_facts",
     "listed",
+    "plan_graphs",
     "require_buildable_graph",
-    "restored_features",
-    "tolerance",
 ]
 
 # From a configuration to a fresh model of a graph.
@@ -73,7 +83,7 @@ def require_buildable_graph(config: GraphConfig, nodes: int, features: int | Non
 
 
 def build_graph_model(config: GraphConfig, nodes: int, features: int | None = None) -> GraphVAE:
-    """A model with weights drawn from the configuration's seed.
+    """Build a model with weights drawn from the configuration's seed.
 
     Arguments:
         config: its settings.
@@ -129,27 +139,6 @@ def feature_tensor(features: Matrix, scaling: Scaling, device: torch.device | st
     return sparse.to(device)
 
 
-_SPARSE = ("data", "indices", "indptr")
-
-
-def feature_arrays(features: Matrix) -> dict[str, NDArray[Any]]:
-    """What `restored_features` makes features of, by name."""
-    if not issparse(features):
-        return {"features": features}
-    return {f"features.{name}": getattr(features, name) for name in _SPARSE}
-
-
-def restored_features(tensors: Mapping[str, Tensor], nodes: int, width: int) -> Matrix | None:
-    """The features whose arrays are among these tensors, if there are any."""
-    if "features" in tensors:
-        return tensors["features"].numpy()
-    if "features.data" not in tensors:
-        return None
-    found = csr_array(tuple(tensors[f"features.{name}"].numpy() for name in _SPARSE), shape=(nodes, width))
-    found.check_format(full_check=True)
-    return found
-
-
 # Steps over whole graphs.
 
 DENSE = 1024
@@ -197,31 +186,26 @@ class Observed:
         return cls(graph.n_nodes, edges, weights, features, graph.directed)
 
     def maker(self, dtype: torch.dtype, dense: bool | None = None) -> AdjacencyMaker:
-        """Makes Â of these edges or some of them, dense for small graphs or where asked for."""
+        """Return what makes Â of these edges or some of them, dense for small graphs or where asked for."""
         weights = torch.ones_like(self.edges[0], dtype=dtype) if self.weights is None else self.weights.to(dtype)
         if dense is None:  # two products with half of the features each are the slower, the larger the matrix
             dense = self.n_nodes <= (DENSE // 4 if self.directed else DENSE)
         return AdjacencyMaker(self.edges, self.n_nodes, weights, dense, self.directed)
 
-    def adjacency(self, dtype: torch.dtype) -> Adjacency:
-        """Â of all these edges."""
-        return self.maker(dtype)()
+    def all_pairs(self, balanced: bool) -> AnyPairs:
+        """Return the edges, which stand for all pairs of nodes; `balanced` ones count by their weights, others alike.
 
-    @property
-    def intensities(self) -> Tensor | None:
-        """How often each edge counts: its weight beside the mean weight, which so has no unit."""
-        return None if self.weights is None else self.weights / self.weights.mean()
+        Weights are divided by their mean, and so have no unit.
+        """
+        if self.weights is None or not balanced:
+            return self.edges
+        return WeightedEdges(self.edges, self.weights / self.weights.mean())
 
     def sampler(self, balanced: bool) -> PairSampler:
-        """Draws balanced pairs of nodes with edges, which count by their weights, or any pairs, whose edges all count
-        alike."""
-        weights = self.intensities if balanced else None
+        """Return what draws balanced pairs of nodes with edges, or any pairs; edges count as in `all_pairs`."""
+        pairs = self.all_pairs(balanced)
+        weights = pairs.weight if isinstance(pairs, WeightedEdges) else None
         return PairSampler(self.edges, self.n_nodes, balanced, self.directed, weights)
-
-    def all_pairs(self, balanced: bool) -> AnyPairs:
-        """All pairs of nodes in their place."""
-        weights = self.intensities if balanced else None
-        return self.edges if weights is None else WeightedEdges(self.edges, weights)
 
 
 class GraphEngine(Engine[GraphVAE, GraphConfig]):
@@ -243,7 +227,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         seen: Sequence[Observed],
         validation: Sequence[Tensor] = (),
     ) -> None:
-        super().__init__(models, configs)
+        super().__init__(models, configs, configs[0].epochs)
         self.seen, self.validation, self.nodes = list(seen), list(validation), seen[0].n_nodes
         several = len(models) > 1
         self._makers = [part.maker(self.stack.dtype, dense=several or None) for part in seen]
@@ -259,10 +243,6 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         if several and self._samplers and self.config.pairs == "all":
             raise ValueError("graphs of which not every pair is seen are trained one at a time")
         self.beta = self._weights(1)
-
-    @property
-    def total(self) -> int:
-        return self.config.epochs
 
     def subset(self, places: list[int]) -> Self:
         return type(self)(
@@ -284,7 +264,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         return maker((draws >= hide).to(self.stack.dtype) / (1.0 - hide))
 
     def _pairs(self, place: int, epoch: int, generator: torch.Generator) -> AnyPairs:
-        """The pairs that a step is fitted to."""
+        """Return the pairs that a step is fitted to."""
         if not self._samplers:
             return self.seen[place].all_pairs(self.config.pairs == "balanced")
         if self.config.pairs == "all":  # from one generator after the noise
@@ -315,10 +295,10 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         means = torch.stack([reconstruction, kl]).detach().mean(-1).view(2, -1).T.cpu()
         return EpochResult(means / self.nodes, failures)
 
-    def validate(self) -> Tensor | None:
-        """AUC of the validation pairs, (models, 1), every tenth step and at the end."""
+    def validate(self) -> list[Record]:
+        """Compute the AUC of the validation pairs, every tenth step and at the end."""
         if not self.validation or (self.step % _VALIDATE_EVERY and self.step < self.total):
-            return None
+            return []
         features = [seen.features for seen in self.seen if seen.features is not None]
         each = zip(self._adjacencies, self.validation, *([features] if features else []), strict=True)
         with torch.no_grad():
@@ -327,10 +307,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             else:
                 given = tree_map(lambda *parts: torch.stack(parts), *each)
                 scores = self.stack.pure("scores", self.stack.leaves, self.stack.buffers, *given)
-        return torch.tensor([[_auc(own)] for own in scores.cpu().numpy()], dtype=torch.float64)
-
-    def validation_figures(self, values: Sequence[float]) -> Record:
-        return {"validation_auc": values[0]}
+        return [{"validation_auc": _auc(own)} for own in scores.cpu().numpy()]
 
 
 def _auc(scores: NDArray[np.float64]) -> float:
@@ -343,12 +320,7 @@ def _auc(scores: NDArray[np.float64]) -> float:
     return float((rankdata(scores)[:half].mean() - (half + 1) / 2) / half)
 
 
-def tolerance(split: EdgeSplit | None) -> float:
-    """What a single validation edge can change in their AUC: a difference below that does not tell which of two steps
-    is better, and the later one has learned more."""
-    return 0.0 if split is None else 1.0 / max(1, len(split.validation))
-
-
+_SPARSE = ("data", "indices", "indptr")
 _SPLIT = ("train", "validation", "test", "validation_absent", "test_absent")
 
 
@@ -375,32 +347,37 @@ class FittedGraph(FittedModel):
     history: list[Record]
     failure: str | None = None
 
-    @property
-    def tolerance(self) -> float:
-        return tolerance(self.split)
-
     def seen(self, graph: Graph) -> Observed:
-        """What the model was trained on."""
+        """Return what the model was trained on."""
         kept = None if self.split is None else self.split.train
         return Observed.of(graph, kept, self.scaling, self.model.device, self.model.dtype)
 
     def stored(self, data: Graph) -> Stored:
-        """The graph too: edges, (2, E), and as JSON in bytes the names and labels of the nodes."""
+        """Return the graph too: edges, (2, E), and as JSON in bytes the names and labels of the nodes."""
         arrays: dict[str, NDArray[Any]] = {"edges": np.ascontiguousarray(data.edges.T), "names": _packed(data.names)}
         if data.weights is not None:
             arrays["weights"] = data.weights
         if data.labels is not None:
             arrays["labels"] = _packed(data.labels)
         if data.features is not None and self.scaling is not None:
-            arrays |= {**feature_arrays(data.features), **self.scaling.to_arrays()}
+            arrays |= self.scaling.to_arrays()
+            if issparse(data.features):
+                arrays |= {f"features.{name}": getattr(data.features, name) for name in _SPARSE}
+            else:
+                arrays["features"] = data.features
         split = {}
         if self.split is not None:
             split = {f"split.{name}": np.ascontiguousarray(getattr(self.split, name).T) for name in _SPLIT}
-        return Stored(arrays, split, {"data": graph_facts(data)})
+        return arrays, split, {"data": graph_facts(data)}
 
     @classmethod
-    def restore(cls, files: RunFiles) -> tuple[FittedGraph, Graph]:
-        description, tensors, places, history = files
+    def restore(
+        cls,
+        description: dict[str, Any],
+        tensors: dict[str, Tensor],
+        places: dict[str, Tensor],
+        history: list[Record],
+    ) -> tuple[FittedGraph, Graph]:
         config, graph = GraphConfig.from_json(description["config"]), _graph(description["data"], tensors)
         nodes, features = graph.n_nodes, None if graph.features is None else graph.features.shape[1]
         hidden = config.layers if config.encoder == "convolutions" else config.layers[-1:]
@@ -418,7 +395,7 @@ class FittedGraph(FittedModel):
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:
-    """What `config.json` says of a graph."""
+    """Return what `config.json` says of a graph."""
     return {
         "fingerprint": graph.fingerprint,
         "nodes": graph.n_nodes,
@@ -434,12 +411,18 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
 
 
 def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Graph:
-    names = _unpacked(tensors["names"])
+    names, features = _unpacked(tensors["names"]), None
+    if "features" in tensors:
+        features = tensors["features"].numpy()
+    elif "features.data" in tensors:
+        parts = tuple(tensors[f"features.{name}"].numpy() for name in _SPARSE)
+        features = csr_array(parts, shape=(len(names), len(facts["features"])))
+        features.check_format(full_check=True)
     graph = Graph(
         names=names,
         edges=np.ascontiguousarray(tensors["edges"].numpy().T),
         weights=tensors["weights"].numpy() if "weights" in tensors else None,
-        features=restored_features(tensors, len(names), len(facts["features"])),
+        features=features,
         feature_names=tuple(facts["features"]),
         labels=_unpacked(tensors["labels"]) if "labels" in tensors else None,
         label_name=facts["label"],
@@ -458,3 +441,212 @@ def _packed(texts: NDArray[np.str_]) -> NDArray[np.uint8]:
 
 def _unpacked(texts: Tensor) -> NDArray[np.str_]:
     return np.array(json.loads(texts.numpy().tobytes()), dtype=np.str_)
+
+
+# Tasks and trainings.
+
+
+# Nodes of a graph up to which models of products, each of which holds all pairs in memory, are trained together.
+_TOGETHER = 256
+
+# Validation edges whose AUC is followed during the training.
+_WATCHED = 1 << 16
+
+Build = Callable[[GraphConfig, int, int | None], GraphVAE]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphTask(Task):
+    """A model of a graph to be trained; `sizes` are nodes, edges that are trained on, and features, `sparse` those that
+    no stack of models can share."""
+
+    config: GraphConfig
+    split: EdgeSplit | None
+    sizes: tuple[Any, ...]
+    sparse: bool = False
+
+    @property
+    def architecture(self) -> Any:
+        """What the models of one stack have in common; a large graph is trained alone."""
+        nodes = self.sizes[0]
+        if self.config.pairs == "balanced":
+            together = nodes <= DENSE
+        else:
+            together = nodes <= _TOGETHER if listed(self.config) else exact(nodes)
+        return self.config.architecture, self.sizes, None if together and not self.sparse else self.place
+
+
+def plan_graphs(
+    configs: Sequence[GraphConfig],
+    graphs: Graph | Sequence[Graph],
+    splits: Sequence[EdgeSplit | None] | None = None,
+    **problem: Any,
+) -> tuple[GraphProblem, list[GraphTask]]:
+    """Make a task for every configuration, and the problem that they belong to.
+
+    Arguments:
+        configs, graphs, splits: as of `curvae.training.fit_graphs`.
+        problem: further arguments of `GraphProblem`.
+    """
+    each = [graphs] * len(configs) if isinstance(graphs, Graph) else list(graphs)
+    require_one_each(configs, graphs=each, splits=splits)
+    distinct = list({id(graph): graph for graph in each}.values())
+    numbers = {id(graph): i for i, graph in enumerate(distinct)}
+    tasks = []
+    for i, (config, graph) in enumerate(zip(configs, each, strict=True)):
+        split = None if splits is None else splits[i]
+        edges = graph.n_edges if split is None else len(split.train)
+        sizes = graph.n_nodes, edges, None if graph.features is None else graph.features.shape[1]
+        if graph.directed != config.directed:
+            kind = "a" if graph.directed else "no"
+            raise CurvaeError(
+                f"edges of the graph have {kind} direction; set directed={graph.directed} in the settings"
+            )
+        label, sparse = Task.label(i, len(configs), config), issparse(graph.features)
+        tasks.append(GraphTask(i, label, config, numbers[id(graph)], split, sizes, sparse))
+    return GraphProblem(distinct, **problem), tasks
+
+
+@dataclass(frozen=True)
+class GraphProblem(Problem[GraphTask, FittedGraph]):
+    """Models of graphs; `sources` are the graphs."""
+
+    build: Build = build_graph_model
+
+    remedy = "lower hidden or samples"
+
+    def fingerprints(self, task: GraphTask, known: dict[Any, str]) -> dict[str, str]:
+        split = "" if task.split is None else hashlib.sha256(task.split.train.astype("<i8").tobytes()).hexdigest()
+        return {"graph": self.sources[task.source].fingerprint, "split": split}
+
+    def models(self, tasks: Sequence[GraphTask]) -> list[GraphVAE]:
+        made = []
+        for task in tasks:
+            nodes, edges, features = task.sizes
+            model = self.build(task.config, nodes, features)
+            if task.config.pairs == "balanced" and isinstance(model.edges, FermiDirac):
+                # Edges are as rare among the pairs of a fresh model as in the graph.
+                model.edges.lower(math.log(max(1, pair_count(nodes, model.directed) - edges) / max(1, edges)))
+            made.append(model.to(self.device, self.dtype))
+        return made
+
+    def engine(self, tasks: Sequence[GraphTask], models: Sequence[GraphVAE]) -> GraphEngine:
+        shown, watched = [], []
+        for task in tasks:
+            graph, split = self.sources[task.source], task.split
+            edges = None if split is None else split.train
+            scaling = None if graph.features is None else feature_scaling(graph.features)
+            shown.append(Observed.of(graph, edges, scaling, self.device, self.dtype))
+            if split is not None and task.patience is not None:
+                # Of very many pairs an even choice is looked at, which tells as much.
+                parts = (
+                    part[:: max(1, -(-len(part) // _WATCHED))] for part in (split.validation, split.validation_absent)
+                )
+                pairs = np.ascontiguousarray(np.concatenate(list(parts)).T)
+                watched.append(torch.from_numpy(pairs).to(self.device))
+        return GraphEngine(models, [task.config for task in tasks], shown, watched)
+
+    def result(self, task: GraphTask, trained: ModelInTraining) -> FittedGraph:
+        features = self.sources[task.source].features
+        scaling = None if features is None else feature_scaling(features)
+        return FittedGraph(task.config, trained.model, scaling, task.split, trained.history, trained.failure)
+
+    def judge(self, tasks: Sequence[GraphTask], fitted: Sequence[FittedGraph]) -> list[Judged]:
+        judged = []
+        for task, one in zip(tasks, fitted, strict=True):
+            assert task.split is not None  # a comparison hides edges
+            embedding = embed_graph(one, self.sources[task.source])
+            links = hidden_links(embedding, task.split)
+            judged.append(Judged(links["validation"], links["test"], embedding, one.failure))
+        return judged
+
+
+def fit_graph(
+    config: GraphConfig,
+    graph: Graph,
+    *,
+    split: EdgeSplit | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    **training: Any,
+) -> FittedGraph:
+    """Train a model of a graph.
+
+    Arguments:
+        config: what to train.
+        graph: with or without features of its nodes, which are centred and scaled.
+        split: its edges for training; all of them without one.
+        device, dtype: as of `curvae.training.fit`.
+        training: folder, resume and progress, as there.
+
+    Example:
+        >>> from curvae.data import load_graph
+        >>> graph = load_graph([(i, (i - 1) // 2) for i in range(1, 31)])
+        >>> fitted = fit_graph(GraphConfig(epochs=3), graph)
+        >>> [record["epoch"] for record in fitted.history]
+        [1, 2, 3]
+    """
+    problem, tasks = plan_graphs([config], graph, [split], asked=device, dtype=dtype)
+    return train_one(problem, tasks, **training)
+
+
+def fit_graphs(
+    configs: Sequence[GraphConfig],
+    graphs: Graph | Sequence[Graph],
+    *,
+    splits: Sequence[EdgeSplit | None] | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    build: Build = build_graph_model,
+    **training: Any,
+) -> list[FittedGraph]:
+    """Train many models of graphs at once, each as `fit_graph` would train it alone; see `curvae.training.fit_many`.
+
+    Arguments:
+        configs: what to train.
+        graphs: one for all of them, or one for each.
+        splits: of each.
+        build: makes a fresh model from a configuration, the number of nodes and of features, if they have any.
+        device, dtype: as of `curvae.training.fit_many`.
+        training: folder, resume, jobs, progress and warn, as there.
+    """
+    problem, tasks = plan_graphs(configs, graphs, splits, asked=device, dtype=dtype, build=build)
+    return train_many(problem, tasks, **training)
+
+
+@dataclass(frozen=True)
+class GraphComparison(Comparison):
+    """The result of `compare_graph`: scores are `Links`, differences those in AUC."""
+
+    unit = "points of AUC"
+    factor = 100.0
+    gain_name = "gain_auc"
+
+
+def compare_graph(
+    config: GraphConfig,
+    graph: Graph,
+    curvatures: Sequence[float] = (0.3, 1.0),
+    repeats: int = 5,
+    *,
+    device: str = "auto",
+    jobs: int | None = None,
+    **training: Any,
+) -> GraphComparison:
+    """Train curvature 0 and each of `curvatures` on `repeats` splits of the edges, and judge on edges kept apart.
+
+    A split of which a model failed is left out.
+
+    Arguments:
+        config: settings shared by all models; its seed is the first repeat's. Its curvature, in a product that of every
+            hyperbolic factor, is replaced by the values compared.
+        graph: whose edges are split 85/5/10.
+        curvatures: values of c > 0 to choose from.
+        repeats: splits and seeds, at least 3.
+        device, jobs: as of `curvae.training.compare`.
+        training: folder, resume, progress and warn, as there.
+    """
+    values = curved_values(curvatures, repeats, config)
+    splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
+    planned = ComparisonPlan.make(partial(plan_graphs, graphs=graph, asked=device), config, values, splits)
+    return compare_splits(GraphComparison, planned, jobs=jobs, **training)

@@ -103,7 +103,7 @@ _BRIDGED, _REST = 512, 20_000  # rows of a component, and of the others, between
 
 
 def nearest(x: Points, k: int, device: torch.device) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The k nearest other rows of every row, and their distances, each (rows, k); in no particular order."""
+    """Find the k nearest other rows of every row, and their distances, each (rows, k); in no particular order."""
     # For few rows no library is imported.
     if device.type == "cuda" or len(x) <= 10_000:
         return _by_blocks(torch.from_numpy(x).to(device, torch.float32 if device.type == "cuda" else torch.float64), k)
@@ -142,7 +142,7 @@ def _by_blocks(x: Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64
 
 
 def bridge_between(x: Points) -> Bridge:
-    """Finds bridges between components; in large tables, their ends among some of the rows."""
+    """Return what finds bridges between components; in large tables, their ends among some of the rows."""
     draw, count = np.random.default_rng(0), len(x)
     some = np.arange(count) if count <= _REST else np.sort(draw.choice(count, _REST, replace=False))
 
@@ -197,7 +197,7 @@ class Neighbourhood:
 
 
 def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: NeighbourKind, k: int) -> Neighbourhood:
-    """The neighbourhoods of some rows of the data.
+    """Find the neighbourhoods of some rows of the data.
 
     Arguments:
         rows: the data.
@@ -230,8 +230,8 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
 
 
 def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
-    """Some rows as the encoder sees them, missing entries filled in; of more than 50 columns, 50 principal components,
-    which leave out much of the noise that hides who is near whom."""
+    """Return rows as the encoder sees them, missing entries filled in; of more than 50 columns, 50 principal
+    components, which leave out much of the noise that hides who is near whom."""
 
     def seen(part: Tensor) -> Points:
         return likelihood.inputs(rows.batch(part)).flatten(1).float().cpu().numpy()
@@ -294,7 +294,7 @@ class Neighbourhoods:
     def join(
         self, batch: Batch, positions: Tensor, rows: Callable[[Tensor], Batch], kept: Tensor | None = None
     ) -> Batch:
-        """The batch with its companions, and what is known about their neighbours.
+        """Return the batch with its companions, and what is known about their neighbours.
 
         Arguments:
             batch: of a stack, parts of shape (models, n, …).

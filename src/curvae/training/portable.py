@@ -120,7 +120,7 @@ class Part:
 def portable(
     fitted: Fitted, covariates: Sequence[tuple[float, float]] = (), fills: Array | None = None
 ) -> tuple[Part, Part]:
-    """Encoder and decoder of a trained model as functions of numbers in original units, which work without Curvae.
+    """Make encoder and decoder of a trained model functions of numbers in original units, which work without Curvae.
 
     Arguments:
         fitted: a result of `curvae.training.fit` or `fit_many`.
@@ -144,7 +144,7 @@ def portable(
 
 
 def export_part(part: Part) -> ExportedProgram:
-    """A part as a program of `torch.export`, for any number of rows."""
+    """Export a part as a program of `torch.export`, for any number of rows."""
     from torch.export import Dim, export
 
     rows = Dim("rows")
@@ -170,7 +170,7 @@ def _silent() -> Iterator[None]:
 
 
 def _in_exponentials() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """What onnxruntime has in float32 alone, by functions that it has in float64 too.
+    """Return what onnxruntime has in float32 alone, by functions that it has in float64 too.
 
     Arguments are 0.14 and more, or their series are used (geometry/functions.py), so that no digits cancel.
     """
@@ -192,7 +192,7 @@ def require_onnx() -> None:
 
 
 def onnx_bytes(part: Part, program: ExportedProgram) -> bytes:
-    """The ONNX file of a part, exported by `export_part`, whose inputs and outputs are called as the part's."""
+    """Return the ONNX file of a part, exported by `export_part`, whose inputs and outputs are called as the part's."""
     require_onnx()
     with _silent():
         made = torch.onnx.export(
@@ -208,7 +208,7 @@ def onnx_bytes(part: Part, program: ExportedProgram) -> bytes:
 
 
 def torch_bytes(program: ExportedProgram) -> bytes:
-    """The file that `torch.export.load` reads."""
+    """Return the file that `torch.export.load` reads."""
     from torch.export import save
 
     stream = io.BytesIO()

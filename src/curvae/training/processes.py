@@ -21,20 +21,16 @@ from datetime import timedelta
 from functools import partial
 from multiprocessing import get_all_start_methods, get_context, parent_process
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import torch
 
 from ..errors import CurvaeError
 from .config import Config, few_threads
-from .fitted import FittedModel
-from .problems import Listener, Problem
-from .problems import Task as AnyTask
-from .row_sources import SHARDS, BatchShard, ProcessGroup
-from .stacks import Checkpoint, train_stack
+from .rows import SHARDS, BatchShard, ProcessGroup
+from .stacks import Checkpoint, FittedT, Listener, Problem, TaskT, train_stack
 
 __all__ = [
-    "Launched",
     "is_worker",
     "launched",
     "process_count",
@@ -44,9 +40,6 @@ __all__ = [
 ]
 
 distributed: Any = torch.distributed
-Task = TypeVar("Task", bound=AnyTask)
-Result = TypeVar("Result", bound=FittedModel)
-
 _POLL = 0.02  # seconds between two looks at whether the others are there
 _TIMEOUT = timedelta(minutes=30)  # of a process that is alive and does not answer
 
@@ -55,19 +48,12 @@ class _LostError(Exception):
     """The first process of a training has ended: nobody is left to report to."""
 
 
-class Launched(NamedTuple):
-    """Rank of this process among those that `torchrun` started, and their number."""
-
-    rank: int
-    size: int
-
-
-def launched() -> Launched | None:
-    """Return the rank and the number of processes where `torchrun`, or something like it, started them; else None."""
+def launched() -> BatchShard | None:
+    """Return which process this is and of how many, where `torchrun`, or something like it, started them; else None."""
     names = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
     if not all(name in os.environ for name in names) or int(os.environ["WORLD_SIZE"]) == 1:
         return None
-    return Launched(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    return BatchShard(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
 
 def process_count(asked: int | None) -> int:
@@ -113,12 +99,12 @@ def require_shareable(count: int, config: Config, device: torch.device | str = "
 
 def train_distributed(
     count: int,
-    problem: Problem[Task, Result],
-    tasks: Sequence[Task],
+    problem: Problem[TaskT, FittedT],
+    tasks: Sequence[TaskT],
     listener: Listener,
     folder: Path | None,
     resume: bool,
-) -> list[Result]:
+) -> list[FittedT]:
     """Train a model in so many processes, of which this is the first; arguments as of `train_stack`."""
     checkpoint = None
     if folder is not None and resume:
@@ -208,7 +194,7 @@ def run_worker() -> Any:
     started = launched()
     assert started is not None
     try:
-        (fitted,) = _follow(_torchrun_store(), BatchShard(*started))
+        (fitted,) = _follow(_torchrun_store(), started)
         return fitted
     except _LostError:
         sys.exit(1)
@@ -301,12 +287,12 @@ def _broadcast(group: ProcessGroup, sent: Any) -> Any:
 
 def _train(
     group: ProcessGroup,
-    problem: Problem[Task, Result],
-    tasks: Sequence[Task],
+    problem: Problem[TaskT, FittedT],
+    tasks: Sequence[TaskT],
     listener: Listener,
     folder: Path | None,
     resume: bool,
-) -> list[Result]:
+) -> list[FittedT]:
     """Train on this process's share of every batch, on CUDA with a GPU of its own, and wait until all have ended."""
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if problem.device.type == "cuda" else "cpu"
     own = replace(problem, group=group, asked=device)

@@ -1,15 +1,20 @@
-"""Rows as the networks see them, scaled and in float32, and splits of rows."""
+"""Rows as the networks see them: scaled, split, in batches, and shared among processes."""
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
-from torch import Tensor
+from torch import Generator, Tensor, distributed
 
 from ..data import Arrays, Dataset
 from ..data.dataset import Scaling
@@ -18,15 +23,28 @@ from ..errors import CurvaeError
 from ..models import Batch, Layout
 from ..models.likelihoods.base import Matrix
 
+if TYPE_CHECKING:
+    from .neighbourhoods import Neighbourhoods
+
 __all__ = [
+    "EVERY",
     "HELD_OUT",
+    "SHARDS",
+    "SINGLE",
+    "BatchShard",
     "Data",
+    "DiskRows",
+    "ModelRows",
+    "ProcessGroup",
+    "RowPool",
     "Rows",
     "Split",
+    "StackedRows",
     "assemble",
     "judged_rows",
     "layout_of",
     "random_split",
+    "shard_order",
 ]
 
 Data = Arrays | Dataset | Matrix
@@ -35,13 +53,13 @@ _BLOCK = 4096
 
 
 def layout_of(arrays: Arrays) -> Layout:
-    """What a model must know about the data to be built for them."""
+    """Return what a model must know about the data to be built for them."""
     covariates = 0 if arrays.context is None else arrays.context.shape[1]
     return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing, arrays.size is not None)
 
 
 def assemble(parts: dict[str, Any], missing: bool) -> Batch:
-    """A batch of the given parts; where entries may be missing they are NaN, and `observed` tells which."""
+    """Make a batch of the given parts; where entries may be missing they are NaN, and `observed` tells which."""
     if missing:
         observed = ~parts["x"].isnan()
         parts = {**parts, "x": parts["x"].where(observed, 0.0), "observed": observed.to(parts["x"].dtype)}
@@ -201,3 +219,466 @@ def random_split(
     if len(split.train) == 0:
         raise CurvaeError(f"no rows are left for training: {rows} rows in {units} groups; hold out a smaller share")
     return split
+
+
+# Processes that train one model together: which rows of a batch each of them has, and sums over all of them.
+
+SHARDS = 64
+"""parts of the rows of which every batch has an equal share"""
+
+
+@dataclass(frozen=True)
+class BatchShard:
+    """What a process has of every batch: the rows of some shards, the same number for every process.
+
+    Place p of the order of an epoch, or of one of its rounds, belongs to shard p % 64. So the batches of all processes
+    together are those of a single one, and so is the noise of a row, which belongs to its place.
+
+    Arguments:
+        rank: of the process, from 0.
+        size: processes in all, a divisor of 64.
+
+    Example:
+        >>> share = BatchShard(1, 4)
+        >>> share.positions(0, 100).tolist() == [*range(16, 32), *range(80, 96)]
+        True
+        >>> share.count_before(np.array([20, 40])).tolist()
+        [4, 16]
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether these are all rows."""
+        return self.size == 1
+
+    def count_before(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many places before each of these are its own."""
+        if self.whole:
+            return places
+        width = SHARDS // self.size
+        rounds, shards = np.divmod(places, SHARDS)
+        return rounds * width + np.clip(shards - self.rank * width, 0, width)
+
+    def owns(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these places are its own."""
+        if self.whole:
+            return np.ones(places.shape, np.bool_)
+        return places % SHARDS // (SHARDS // self.size) == self.rank
+
+    def positions(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Its own places from `start` to `stop`."""
+        places = np.arange(start, stop)
+        return places[self.owns(places)]
+
+    def batches(self, own: slice, rows: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Its own places of every batch: in the order of all `rows`, of which `own` are visited, and in the batch."""
+        start, stop, _ = own.indices(rows)
+        for begin in range(start, stop, size):
+            places = torch.from_numpy(self.positions(begin, min(begin + size, stop)))
+            yield places, places - begin
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """The processes that train a model together, seen from one of them. By default there are no others.
+
+    Arguments:
+        share: of this process.
+        lost: what to raise when another process does not answer any more.
+    """
+
+    share: BatchShard = BatchShard()
+    lost: Callable[[], Exception] = RuntimeError
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over all processes, in place; each has the same bits then."""
+        if not self.share.whole:
+            try:
+                distributed.all_reduce(tensor)
+            except RuntimeError as error:
+                raise self.lost() from error
+        return tensor
+
+
+SINGLE = ProcessGroup()
+"""a process that trains by itself"""
+
+EVERY = slice(None)
+"""all rows"""
+
+
+class ModelRows(ABC):
+    """The rows of every model of a stack; parts of a batch have the models as first dimension.
+
+    Attributes:
+        device: where batches are.
+    """
+
+    device: torch.device
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of rows of each model."""
+
+    @abstractmethod
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+        """Iterate over every row once, in batches of `size` rows; the last may be smaller.
+
+        Arguments:
+            generators: of (seed, epoch) of every model, which alone decide on the order; models that share one see the
+                same order. They also make the noise of the epoch: take from them what the order needs before
+                returning, and nothing later. Without them, the order of the data.
+            size: rows of a batch.
+            own: which of the rows, by their place in that order.
+        """
+
+    @abstractmethod
+    def keep(self, places: Sequence[int]) -> Self:
+        """Return the rows of some of the models."""
+
+
+# Rows on disk: in which order they are read, and by which threads.
+#
+# An epoch visits the blocks of a file in a random order and takes some of them at a time into memory, a *round*. The
+# rows of a round lie in 64 shards of equal length, one after the other. Each shard is shuffled, and the order of the
+# round takes one row of every shard in turn: position p of a round is row p // 64 of shard p % 64. A batch is a
+# stretch of that order, so it has an equal share of every shard.
+#
+# So the order follows from (seed, epoch), the blocks and the length of a round alone. Processes whose number divides
+# 64 each read the blocks of their own shards: together they make the same batches as one process.
+
+_ROUND = 1 << 28  # bytes of a round at most: more shuffle no better
+_READERS = 8  # threads that read for a GPU; on a CPU they would take time from the training
+_SHARE = 4  # rounds that would fit in memory: one in use, one that is read, and what reading them takes
+
+
+def shard_order(rows: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Draw the order of the rows of a round, (rows,).
+
+    Example:
+        >>> order = shard_order(200, np.random.default_rng(0))
+        >>> sorted(order.tolist()) == list(range(200)), (order[:8] // 4).tolist()
+        (True, [0, 1, 2, 3, 4, 5, 6, 7])
+    """
+    length, longer = divmod(rows, SHARDS)
+    order = np.full((length + 1, SHARDS), -1, np.int64)
+    start = 0
+    for shard in range(SHARDS):
+        own = length + (shard < longer)
+        order[:own, shard] = start + random.permutation(own)
+        start += own
+    return order[order >= 0]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The order of an epoch.
+
+    Arguments:
+        seed: of the order; None for that of the data.
+        rounds: the blocks of every round.
+        starts: number of the first row of every round, and of all rows.
+    """
+
+    seed: int | None
+    rounds: Sequence[NDArray[np.int64]]
+    starts: Sequence[int]
+
+    def order(self, number: int) -> NDArray[np.int64]:
+        """Draw the order of the rows of a round."""
+        rows = self.starts[number + 1] - self.starts[number]
+        if self.seed is None:
+            return np.arange(rows)
+        return shard_order(rows, np.random.default_rng([self.seed, 1 + number]))
+
+
+class DiskRows(ModelRows):
+    """Rows of a single model on disk. A thread reads the next round while one is in use.
+
+    Arguments:
+        rows: of all data.
+        index: which of them, in ascending order.
+        neighbours: what is known about their neighbours.
+        share: what this process has of every batch; the `index` of a batch tells its positions in the whole one.
+        threads: that read blocks.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        index: Tensor,
+        neighbours: Neighbourhoods | None = None,
+        share: BatchShard = SINGLE.share,
+        threads: int = 1,
+    ) -> None:
+        self.rows, self.index, self.device = rows, index, rows.device
+        self._neighbours, self._share = neighbours, share
+        x = rows.arrays.x
+        self._firsts = np.searchsorted(index.numpy(), [*range(0, len(rows), x.block_rows), len(rows)])
+        self._counts = np.diff(self._firsts)
+        layout = rows.layout
+        row = rows.dtype.itemsize * (layout.features + layout.covariates + layout.size)
+        self._most = max(int(self._counts.max()), min(_ROUND, x.memory // _SHARE) // row)
+        self._thread, self._readers = ThreadPoolExecutor(1), ThreadPoolExecutor(threads)
+        self._coming: dict[tuple[int | None, int], Future[dict[str, Tensor]]] = {}
+        self._next: dict[tuple[int | None, int], Future[NDArray[np.int64]]] = {}
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def keep(self, places: Sequence[int]) -> Self:
+        return self
+
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+        seed = None
+        if generators is not None:
+            (one,) = generators
+            seed = int(torch.randint(1 << 62, (), generator=one, device=one.device))
+        start, stop, _ = own.indices(len(self))
+        return self._batches(self._plan(seed), size, start, stop)
+
+    def _plan(self, seed: int | None) -> _Plan:
+        order = np.flatnonzero(self._counts)
+        if seed is not None:
+            order = np.random.default_rng([seed, 0]).permutation(order)
+        rounds: list[list[int]] = []
+        rows = self._most
+        for block in order.tolist():
+            count = int(self._counts[block])
+            if rows + count > self._most:
+                rounds.append([])
+                rows = 0
+            rounds[-1].append(block)
+            rows += count
+        sizes = [int(self._counts[blocks].sum()) for blocks in rounds]
+        return _Plan(seed, [np.array(blocks) for blocks in rounds], list(accumulate(sizes, initial=0)))
+
+    def _batches(self, plan: _Plan, size: int, start: int, stop: int) -> Iterator[Batch]:
+        rest: dict[str, Tensor] = {}
+        filled = 0  # rows of the batch so far, of all processes
+        number = int(np.searchsorted(plan.starts, start, "right")) - 1
+        while start < stop:
+            parts = self._round(plan, number)
+            first = plan.starts[number]
+            end = min(stop, plan.starts[number + 1])
+            while start < end:
+                until = min(end, start + size - filled)
+                taken = self._take(parts, start - first, until - first, filled)
+                filled, start = filled + until - start, until
+                # Copies: whoever has a batch would hold all of its round, beside the two that are in memory.
+                rest = {name: torch.cat([rest[name], part]) if rest else part.clone() for name, part in taken.items()}
+                if filled == size or start == stop:
+                    yield self._assemble(rest)
+                    rest, filled = {}, 0
+            del parts, taken  # so that the round is released before the one after the next is read
+            number += 1
+
+    def _assemble(self, parts: dict[str, Tensor]) -> Batch:
+        """Make a batch, with what is known about the neighbours of its rows."""
+        stacked = {name: part.unsqueeze(0) for name, part in parts.items()}
+        positions = stacked.pop("positions")
+        batch = assemble(stacked, self.rows.layout.missing)
+        if self._neighbours is None:
+            return batch
+
+        def rows(positions: Tensor) -> Batch:
+            return self.rows.batch(self.index[positions[0]]).map(lambda part: part.unsqueeze(0))
+
+        return self._neighbours.join(batch, positions, rows)
+
+    def _take(self, parts: dict[str, Tensor], start: int, stop: int, filled: int) -> dict[str, Tensor]:
+        """Take the rows between two positions of a round, for a batch that has `filled` rows already."""
+        if self._share.whole:
+            return {name: part[start:stop] for name, part in parts.items()}
+        own = self._share.positions(start, stop)
+        begin, end = self._share.count_before(np.array([start, stop])).tolist()
+        index = torch.from_numpy(own - start + filled)
+        return {**{name: part[begin:end] for name, part in parts.items()}, "index": index}
+
+    def _round(self, plan: _Plan, number: int) -> dict[str, Tensor]:
+        """Return the rows of a round by the name of a part, in the order of the epoch; start to read the next one."""
+        coming: dict[tuple[int | None, int], Future[dict[str, Tensor]]] = {}
+        for other in (number, number + 1):
+            if other < len(plan.rounds):
+                key = plan.seed, other
+                known = self._coming.get(key)
+                coming[key] = self._thread.submit(self._read, plan, other) if known is None else known
+        self._coming = coming  # the round in use as well: the next part of the epoch may go on with it
+        try:
+            return coming[plan.seed, number].result()
+        except BaseException:
+            self._coming = {}
+            raise
+
+    def _order(self, plan: _Plan, number: int) -> NDArray[np.int64]:
+        """Return the order of a round; start to draw that of the next one."""
+        known = self._next.get((plan.seed, number))
+        self._next = {}
+        if number + 1 < len(plan.rounds):
+            self._next[plan.seed, number + 1] = self._readers.submit(plan.order, number + 1)
+        return plan.order(number) if known is None else known.result()
+
+    def _read(self, plan: _Plan, number: int) -> dict[str, Tensor]:
+        order = self._order(plan, number)
+        positions = np.empty_like(order)
+        positions[order] = np.arange(len(order))
+        mine, target = self._share.owns(positions), torch.from_numpy(self._share.count_before(positions))
+        # Room from NumPy: what torch allocated, it may keep for itself when it is released.
+        parts = {
+            name: torch.from_numpy(np.empty((int(mine.sum()), *part.shape[1:]), part.numpy().dtype))
+            for name, part in {**self.rows.read(self.index[:0]), "positions": self.index[:0]}.items()
+        }
+
+        def place(block: int, first: int) -> None:
+            """Bring the rows of a block to their positions; the first of them is this one of the round."""
+            start, stop = self._firsts[block : block + 2].tolist()
+            rows = torch.from_numpy(np.flatnonzero(mine[first : first + stop - start]))
+            if len(rows):
+                index = start + rows
+                for name, part in {**self.rows.read(self.index[index]), "positions": index}.items():
+                    parts[name][target[first + rows]] = part
+
+        blocks = plan.rounds[number]
+        firsts = np.cumsum(self._counts[blocks]) - self._counts[blocks]
+        for _ in self._readers.map(place, blocks.tolist(), firsts.tolist()):
+            pass
+        return parts
+
+
+class StackedRows(ModelRows):
+    """Rows in memory. Where they lie on the device as the models see them, a batch of all models is one gather.
+
+    Arguments:
+        pool: rows of all models.
+        models: which of the models of the pool these are.
+        index: rows of each of them by their places in the pool, (models, rows).
+        neighbours: what is known about the neighbours of these rows.
+        share: what this process has of every batch.
+    """
+
+    def __init__(
+        self,
+        pool: RowPool,
+        models: Sequence[int],
+        index: Tensor,
+        neighbours: Neighbourhoods | None = None,
+        share: BatchShard = SINGLE.share,
+    ) -> None:
+        self.device, self.resident = pool.device, pool.resident
+        self._pool, self._models, self._index = pool, list(models), index
+        self._neighbours, self._share = neighbours, share
+
+    def __len__(self) -> int:
+        return self._index.shape[1]
+
+    def keep(self, places: Sequence[int]) -> Self:
+        neighbours = None if self._neighbours is None else self._neighbours.keep(places)
+        models = [self._models[i] for i in places]
+        return type(self)(self._pool, models, self._index[list(places)], neighbours, self._share)
+
+    def order(self, generators: Sequence[Generator] | None) -> Tensor:
+        """Return the positions of the rows, (models, rows), in the order of an epoch; `gather` takes them."""
+        if generators is None:
+            return torch.arange(len(self), device=self.device).expand(len(self._models), -1)
+        orders = {one: torch.randperm(len(self), generator=one, device=one.device) for one in dict.fromkeys(generators)}
+        return torch.stack([orders[one] for one in generators]).to(self.device)
+
+    def gather(self, positions: Tensor, kept: Tensor | None = None) -> Batch:
+        """Return the rows in these positions; `kept` is 1 for those that count and 0 for what fills up the batch."""
+
+        def rows(positions: Tensor) -> Batch:
+            return self._pool.gather(self._index.gather(1, positions), self._models)
+
+        batch = rows(positions)
+        return batch if self._neighbours is None else self._neighbours.join(batch, positions, rows, kept)
+
+    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+        order = self.order(generators)
+        if self._share.whole:
+            return map(self.gather, order[:, own].split(size, 1))
+        shares = self._share.batches(own, len(self), size)
+        return (self.gather(order[:, places]).joined(index=index.expand(len(order), -1)) for places, index in shares)
+
+
+class RowPool:
+    """Rows of many models: distinct data once, and for every model which are its own.
+
+    Example:
+        >>> few = Rows(np.eye(3), Scaling.identity(3))
+        >>> part = RowPool([few, few]).part(torch.tensor([[0, 1], [2, 2]]))
+        >>> list(part.batches(None, 2))
+        [Batch(x: (2, 2, 3))]
+    """
+
+    def __init__(self, rows: Sequence[Rows], threads: int = 1) -> None:
+        self.rows, self.device, self._threads = list(rows), rows[0].device, threads
+        held = list({id(part): part for part in rows}.values())
+        self.resident = all(part.resident for part in held)
+        """whether all rows lie on the device as the models see them"""
+        starts = dict.fromkeys(map(id, held), 0)
+        if self.resident:
+            self.parts = {
+                name: part if len(held) == 1 else torch.cat([other.parts[name] for other in held])
+                for name, part in held[0].parts.items()
+            }
+            starts = dict(zip(starts, np.cumsum([0, *map(len, held)]).tolist(), strict=False))
+        self._starts = torch.tensor([[starts[id(part)]] for part in rows], device=self.device)
+
+    @classmethod
+    def of(
+        cls,
+        sources: Sequence[tuple[Arrays | Matrix, Scaling]],
+        device: torch.device | str,
+        dtype: torch.dtype,
+        whole: bool = False,
+    ) -> RowPool:
+        """From data and scaling of every model; what is the same is held once.
+
+        With `whole`, rows lie on a CUDA device as the models see them, sparse ones as dense ones, if all of them fit
+        there; otherwise they stay in the memory of the host, or on disk.
+        """
+        keys, distinct = [], {}
+        for data, scaling in sources:
+            arrays = Arrays.of(data)
+            held = tuple(id(part) for part in arrays.per_row.values())
+            keys.append((held, scaling.shift.tobytes(), scaling.scale.tobytes()))
+            distinct[keys[-1]] = arrays, scaling
+        device = torch.device(device)
+        threads = min(_READERS, os.cpu_count() or 1) if device.type == "cuda" else 1
+        resident = False
+        if whole and device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            size = sum(2 * len(arrays) * arrays.features for arrays, _ in distinct.values()) * dtype.itemsize
+            resident = size < free and not any(arrays.on_disk for arrays, _ in distinct.values())
+            device = device if resident else torch.device("cpu")
+        made = {key: Rows(arrays, scaling, device, dtype, resident) for key, (arrays, scaling) in distinct.items()}
+        return cls([made[key] for key in keys], threads)
+
+    def gather(self, places: Tensor, models: Sequence[int]) -> Batch:
+        """Make a batch of rows of some of the models by their places in the pool, (models, n)."""
+        if self.resident:
+            parts = {name: part[places] for name, part in self.parts.items()}
+        else:
+            each = [self.rows[model].read(own) for model, own in zip(models, places, strict=True)]
+            parts = {name: torch.stack([one[name] for one in each]) for name in each[0]}
+        return assemble(parts, self.rows[0].layout.missing)
+
+    def part(
+        self,
+        index: Tensor | None = None,
+        neighbours: Neighbourhoods | None = None,
+        share: BatchShard = SINGLE.share,
+    ) -> ModelRows:
+        """Return rows of every model by index, (models, rows), by default all; and what is known of their neighbours.
+
+        Of a `share`, batches have only the rows of one process, with their places in the whole batch as `index`.
+        """
+        if index is None:
+            index = torch.arange(len(self.rows[0])).expand(len(self.rows), -1)
+        index = index.to(self.device)
+        if self.rows[0].on_disk and len(self.rows) == 1:
+            return DiskRows(self.rows[0], index[0], neighbours, share, self._threads)
+        return StackedRows(self, range(len(self.rows)), index + self._starts, neighbours, share)

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Arrays, memory
+from ..data.column_statistics import column_statistics
 from ..data.dataset import Scaling, hash_rows
 from ..data.disk import in_memory
-from ..data.statistics import column_statistics
 from ..errors import CurvaeError
 from ..maps.statistics import Principal, principal_axes
 from ..models import LIKELIHOODS, VAE, Layout
@@ -29,9 +29,8 @@ from .engine import BatchEngine
 from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
 from .neighbourhoods import Neighbourhood, Neighbourhoods, neighbourhood
-from .problems import Judged, ModelInTraining, Problem, Task, require_one_each
-from .row_sources import ModelRows, RowPool
-from .rows import HELD_OUT, Data, Rows, Split, layout_of, random_split
+from .rows import HELD_OUT, Data, ModelRows, RowPool, Rows, Split, layout_of, random_split
+from .stacks import Judged, ModelInTraining, Problem, Task, require_one_each
 
 __all__ = [
     "SAMPLES",
@@ -40,8 +39,6 @@ __all__ = [
     "chosen_likelihood",
     "digest",
     "plan_rows",
-    "require_batch_memory",
-    "scaling_digest",
     "scaling_for",
     "validation_rows",
 ]
@@ -79,7 +76,7 @@ class RowsTask(Task):
 
 
 def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
-    """The likelihood for the data, their layout as it takes them, and why this likelihood."""
+    """Choose the likelihood for the data, their layout as it takes them, and why this likelihood."""
     layout = layout_of(arrays)
     name, reason = choose_likelihood(arrays.x, asked, layout)
     family, size = LIKELIHOODS[name], arrays.size
@@ -93,24 +90,21 @@ def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
     return name, family.layout(arrays.x, layout), reason
 
 
-def _weighted(arrays: Arrays) -> Arrays:
-    """The data with weights that are 1 in the mean."""
+def _prepared(data: Data, blocks: tuple[int, ...]) -> Arrays:
+    """Return data as a matrix of floating-point numbers, with weights that are 1 in the mean; raise for others."""
+    arrays = Arrays.of(data, blocks)
+    shape = getattr(arrays.x, "shape", None)
+    if shape is None or len(shape) != 2:
+        got = f"a {type(arrays.x).__name__}" if shape is None else f"shape {tuple(shape)}"
+        raise CurvaeError(f"data must be a matrix, (rows, features), got {got}; give a two-dimensional numpy array")
+    if isinstance(arrays.x, np.ndarray) and arrays.x.dtype.kind in "iu":
+        arrays = replace(arrays, x=arrays.x.astype(np.float64))
     weight = arrays.weight
     if weight is None:
         return arrays
     if weight.shape != (len(arrays),) or not bool((np.isfinite(weight) & (weight >= 0)).all()) or not weight.any():
         raise CurvaeError("weight must be a number of at least 0 for every row, and not always 0; correct it")
     return replace(arrays, weight=weight / weight.mean())
-
-
-def require_batch_memory(config: Config, rows: int, features: int) -> None:
-    """Raise unless the outputs of a step with their gradients, or its noise, fit in memory: far from all it takes."""
-    rows = min(config.batch_size, rows)
-    memory.require(
-        8.0 * config.samples * rows * max(features, config.dim),
-        f"a training with batches of {rows:,} rows and {config.samples:,} draws of each",
-        fix="lower batch_size or samples",
-    )
 
 
 def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:
@@ -136,7 +130,7 @@ def plan_rows(
     hindrance: str = "",
     **problem: Any,
 ) -> tuple[RowsProblem, list[RowsTask]]:
-    """A task for every configuration, with its "auto" choices made, and the problem that they belong to.
+    """Make a task for every configuration, with its "auto" choices made, and the problem that they belong to.
 
     Arguments:
         configs, data, blocks, splits, scalings: as of `curvae.training.fit_many`.
@@ -150,7 +144,7 @@ def plan_rows(
     known: dict[Any, Any] = {}
 
     def once(make: Callable[[], Any], *key: Any) -> Any:
-        """What many configurations share is looked for once: a look at the data can take longer than an epoch."""
+        """Make what many configurations share once: a look at the data can take longer than an epoch."""
         if key not in known:
             known[key] = make()
         return known[key]
@@ -160,7 +154,7 @@ def plan_rows(
         given = each[i]
         if id(given) not in places:
             places[id(given)] = len(sources)
-            sources.append(_weighted(Arrays.of(given, blocks)))
+            sources.append(_prepared(given, blocks))
         source = places[id(given)]
         arrays = sources[source]
         rows = len(arrays)
@@ -175,7 +169,13 @@ def plan_rows(
         )
         weightless = arrays.weight is not None and not arrays.weight.all()
         why = "some rows have no weight, and would be neighbours all the same" if weightless else hindrance
-        require_batch_memory(config, len(split.train), layout.features)
+        # The outputs of a step with their gradients, or its noise: far from all it takes.
+        rows_at_once = min(config.batch_size, len(split.train))
+        memory.require(
+            8.0 * config.samples * rows_at_once * max(layout.features, config.dim),
+            f"a training with batches of {rows_at_once:,} rows and {config.samples:,} draws of each",
+            fix="lower batch_size or samples",
+        )
         config = resolve_defaults(replace(config, likelihood=likelihood), split.counts, layout, why)
         scaling = (
             once(
@@ -209,23 +209,25 @@ class RowsProblem(Problem[RowsTask, Fitted]):
     def fingerprints(self, task: RowsTask, known: dict[Any, str]) -> dict[str, str]:
         key = task.source, task.layout, task.config.likelihood
         if key not in known:
-            known[key] = self._rows_digest(task)
+            arrays, blocks = self.sources[task.source], task.layout.blocks
+            # Where the likelihood treats all features alike, blocks count only if all columns are categorical: so it is
+            # in checkpoints of before columns of several kinds were told apart.
+            if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
+                blocks = ()
+            described = [arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]
+            if arrays.on_disk:  # the memory decides on the order of the rows
+                described.append(arrays.x.memory)
+            found = hashlib.sha256(json.dumps(described).encode())
+            for part in arrays.per_row.values():
+                hash_rows(part, found)
+            known[key] = found.hexdigest()
+        scaling = task.scaling
+        with np.errstate(all="ignore"):
+            figures = np.stack([scaling.shift / scaling.scale, np.log(scaling.scale)])
+        # To six digits: other machines round the last ones of a mean otherwise.
+        figures = np.round(figures, 6).astype("<f8") + 0.0
         split = (part.astype("<i8") for part in (task.split.train, task.split.validation, task.split.test))
-        return {"rows": known[key], "split": digest(*split), "scaling": scaling_digest(task.scaling)}
-
-    def _rows_digest(self, task: RowsTask) -> str:
-        arrays, blocks = self.sources[task.source], task.layout.blocks
-        # Where the likelihood treats all features alike, blocks count only if all columns are categorical: so it is in
-        # checkpoints of before columns of several kinds were told apart.
-        if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
-            blocks = ()
-        described = [arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]
-        if arrays.on_disk:  # the memory decides on the order of the rows
-            described.append(arrays.x.memory)
-        found = hashlib.sha256(json.dumps(described).encode())
-        for part in arrays.per_row.values():
-            hash_rows(part, found)
-        return found.hexdigest()
+        return {"rows": known[key], "split": digest(*split), "scaling": digest(figures)}
 
     def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
         starts: dict[tuple[int, int], tuple[NDArray[np.float64], Effects | None]] = {}
@@ -255,7 +257,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         return column_statistics(arrays.x).mean / unit, effects
 
     def _axes(self, task: RowsTask) -> Principal | None:
-        """The first principal components of what the encoder is shown, scaled so that the first has variance 1, and
+        """Find the principal components of what the encoder is shown, scaled so that the first has variance 1, and
         without the directions in which covariates move rows; none if rows are all alike there."""
         index = task.split.train
         most = max(_AXES_ROWS, _AXES_NUMBERS // task.layout.features)
@@ -333,22 +335,16 @@ class RowsProblem(Problem[RowsTask, Fitted]):
 
 
 def validation_rows(task: RowsTask) -> NDArray[np.int64]:
-    """Validation rows to look at after every epoch: all, or of epochs that are parts of a pass as many as cost little.
+    """Choose the validation rows to look at after every epoch.
 
-    They lie evenly among all, for tables may be sorted.
+    These are all, or of epochs that are parts of a pass as many as cost little. They lie evenly among all, for tables
+    may be sorted.
     """
     rows, config = task.split.validation, task.config
     if config.epoch_steps is None:
         return rows
     most = max(1, int(_LOOK * config.epoch_steps * config.batch_size))
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
-
-
-def scaling_digest(scaling: Scaling) -> str:
-    """To six digits: other machines round the last ones of a mean otherwise."""
-    with np.errstate(all="ignore"):
-        figures = np.stack([scaling.shift / scaling.scale, np.log(scaling.scale)])
-    return digest(np.round(figures, 6).astype("<f8") + 0.0)
 
 
 def digest(*arrays: NDArray[Any]) -> str:

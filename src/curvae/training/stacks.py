@@ -1,4 +1,4 @@
-"""Train one stack of models from the first epoch to the last, with checkpoints.
+"""Train one stack of models from the first epoch to the last: what it is trained on, checkpoints, and the loop.
 
 Keeps records and checkpoints, stops early, drops models that fail, and halves the stack where memory is short.
 """
@@ -9,24 +9,25 @@ import gc
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..errors import CurvaeError
+from ..maps.embedding import Embedding
 from ..models.stack import blas_products, matmul_precision
 from ..settings import ADDED
-from .config import few_threads
-from .engine import Fall, figures_by_name
-from .fitted import METRICS, FittedModel, Record, held_out_score
-from .problems import Listener, ModelInTraining, Problem
-from .problems import Task as AnyTask
+from .config import Settings, choose_device, few_threads
+from .engine import Engine, Fall, Tensors, figures_by_name
+from .fitted import METRICS, FittedModel, Record, held_out_score, tolerance
+from .rows import SINGLE, ProcessGroup
 from .storage import (
     make_folder,
     read_metadata,
@@ -37,12 +38,186 @@ from .storage import (
     write_tensors,
 )
 
-__all__ = ["Checkpoint", "State", "checkpoint_errors", "existing_checkpoints", "train_stack", "visible_folder"]
+__all__ = [
+    "Checkpoint",
+    "FittedT",
+    "Judged",
+    "Listener",
+    "ModelInTraining",
+    "Problem",
+    "State",
+    "Task",
+    "TaskT",
+    "Warn",
+    "checkpoint_errors",
+    "existing_checkpoints",
+    "require_one_each",
+    "train_stack",
+    "visible_folder",
+]
+
+
+# What models of rows and of graphs differ in; everything else about training is written once for both.
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Task(ABC):
+    """A model to be trained: everything but the data, which many tasks may share.
+
+    Arguments:
+        place: in the list of models to train.
+        name: for messages.
+        config: settings.
+        source: which of the data of the problem.
+        split: of these data.
+        data: fingerprints by name, which a checkpoint keeps; see `Problem.fingerprints`.
+    """
+
+    place: int
+    name: str
+    config: Any
+    source: int
+    split: Any
+    data: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+
+    @property
+    @abstractmethod
+    def architecture(self) -> Any:
+        """What the models of one stack have in common."""
+
+    @property
+    def patience(self) -> int | None:
+        """Epochs without progress on validation data after which the training ends, if there are any."""
+        return self.config.patience if self.split is not None and len(self.split.validation) else None
+
+    @classmethod
+    def label(cls, place: int, count: int, config: Settings) -> str:
+        """How messages call the model at this place of a list."""
+        space = f"c = {config.curvature:g}" if config.space is None else f"space {config.space}"
+        return f"model {place + 1} of {count} (seed {config.seed}, {space})"
+
+
+@dataclass(eq=False)
+class ModelInTraining:
+    """A model of a stack, a `VAE` or `GraphVAE`, with its records and how its training ended.
+
+    With early stopping, `best` is the validation ELBO of the best epoch, and `fall` when the learning rate falls if it
+    does so before its time.
+    """
+
+    task: Task
+    model: Any
+    history: list[Record] = field(default_factory=list)
+    best: float = -math.inf
+    best_epoch: int = 0
+    fall: Fall | None = None
+    failure: str | None = None
+    finished: bool = False
+
+    def take(self, weights: Mapping[str, Tensor]) -> None:
+        """Finish with a copy of these weights, which no longer follow those of the stack."""
+        self.finished = True
+        for name, parameter in self.model.named_parameters():
+            parameter.data, parameter.grad = weights[name].detach().clone(), None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A model of a comparison, judged on data that were held out.
+
+    Arguments:
+        validation, test: scores, or figures that `float` turns into scores; higher is better.
+        embedding: of all data.
+        failure: why the training ended early.
+    """
+
+    validation: Any
+    test: Any
+    embedding: Embedding
+    failure: str | None
+
+
+TaskT = TypeVar("TaskT", bound=Task)
+FittedT = TypeVar("FittedT", bound=FittedModel)
+
+
+@dataclass(frozen=True)
+class Problem(ABC, Generic[TaskT, FittedT]):
+    """Data to train on, and what depends on their kind. It travels to the process that does the work.
+
+    Arguments:
+        sources: the distinct data of all tasks.
+        asked: the device, or "auto".
+        dtype: of the networks.
+        group: processes that train a model together.
+
+    Attributes:
+        remedy: what to do about a model that is too large for the device.
+    """
+
+    sources: Sequence[Any]
+    asked: torch.device | str = "cpu"
+    dtype: torch.dtype = torch.float32
+    group: ProcessGroup = field(default=SINGLE, kw_only=True)
+
+    remedy: ClassVar[str]
+
+    @property
+    def device(self) -> torch.device:
+        """Where to train."""
+        return choose_device(str(self.asked))
+
+    @abstractmethod
+    def fingerprints(self, task: TaskT, known: dict[Any, str]) -> dict[str, str]:
+        """Digests of the data of a task, by name; `known` keeps those that many tasks share."""
+
+    def fingerprinted(self, tasks: Sequence[TaskT]) -> list[TaskT]:
+        """Return the same tasks with what a checkpoint stores about their data, to refuse others when it is resumed."""
+        known: dict[Any, str] = {}
+        return [replace(task, data=self.fingerprints(task, known)) for task in tasks]
+
+    @abstractmethod
+    def models(self, tasks: Sequence[TaskT]) -> Sequence[Any]:
+        """Build a fresh model for each task, on the device."""
+
+    @abstractmethod
+    def engine(self, tasks: Sequence[TaskT], models: Sequence[Any]) -> Engine[Any, Any]:
+        """Build what trains the models of these tasks together, with their data."""
+
+    @abstractmethod
+    def result(self, task: TaskT, trained: ModelInTraining) -> FittedT:
+        """Return a trained model with what is needed to use it."""
+
+    @abstractmethod
+    def judge(self, tasks: Sequence[TaskT], fitted: Sequence[FittedT]) -> list[Judged]:
+        """Embed the data of trained models, and score them on data that were held out."""
+
+
+def require_one_each(configs: Sequence[Any], **given: Sequence[Any] | None) -> None:
+    """Raise unless there is a configuration, and everything given by name has one entry for each."""
+    if not configs:
+        raise CurvaeError("there is nothing to train: give one or more configurations")
+    for name, entries in given.items():
+        if entries is not None and len(entries) != len(configs):
+            raise CurvaeError(f"{name} must hold one entry a configuration: {len(configs)}, got {len(entries)}")
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Callbacks of a training.
+
+    Arguments:
+        record: called after every epoch of a model with its place in the list and the figures.
+        warn: called with what looks wrong.
+    """
+
+    record: Callable[[int, Record], None] = lambda place, record: None
+    warn: Warn = lambda text: None
 
 
 # Checkpoints in a folder: where a stack keeps its state, which models lie together, and whether they fit a run.
-
-Tensors = dict[str, Tensor]
 
 _FOLDER = "checkpoint"
 
@@ -125,7 +300,7 @@ class Checkpoint:
         write_tensors(self.path, tensors, {"state": json.dumps(counters)})
 
     def read(self, members: Sequence[ModelInTraining]) -> State:
-        """The state, where there is one to go on from; what was reached is written into the fresh members."""
+        """Read the state, where there is one to go on from; what was reached is written into the fresh members."""
         if not self.resume or not self.path.exists():
             return State(list(members))
         # Histories of unequal length are filled up with NaN, and the moments of a model that failed may be anything.
@@ -168,7 +343,7 @@ class Checkpoint:
 def _require_same(
     members: Sequence[ModelInTraining], configs: Sequence[dict[str, Any]], data: Sequence[dict[str, str]]
 ) -> None:
-    """A run may be given more epochs; all else must be as it was."""
+    """Raise unless all is as it was, but for more epochs."""
     for member, known, marks in zip(members, configs, data, strict=True):
         task, own = member.task, member.task.config.flat()
         known = {**ADDED, **known}
@@ -196,7 +371,7 @@ def checkpoint_errors(folder: Path) -> Iterator[None]:
 
 
 def visible_folder(folder: Path | None, warn: Callable[[str], None]) -> Path | None:
-    """The folder, unless this is a worker on a machine from where it cannot be seen."""
+    """Return the folder, unless this is a worker on a machine from where it cannot be seen."""
     if folder is None or folder.is_dir():
         return folder
     warn(f"a worker cannot see {folder} and keeps no checkpoints; choose a folder that all machines share")
@@ -239,19 +414,15 @@ _CHECKPOINT_EVERY = 2.0
 _CHECKPOINT_SHARE = 0.05
 
 
-Task = TypeVar("Task", bound=AnyTask)
-Result = TypeVar("Result", bound=FittedModel)
-
-
 def train_stack(
-    problem: Problem[Task, Result],
-    tasks: Sequence[Task],
+    problem: Problem[TaskT, FittedT],
+    tasks: Sequence[TaskT],
     listener: Listener,
     *,
     folder: Path | None = None,
     resume: bool = False,
-) -> list[Result]:
-    """Train models of one architecture until each is done.
+) -> list[FittedT]:
+    """Train models of one architecture until each is done; those that do not fit into memory one half after the other.
 
     Arguments:
         problem: what they are trained on.
@@ -260,18 +431,12 @@ def train_stack(
         folder: where to keep the state.
         resume: go on from there, if there is one.
     """
-    members = _members(problem, tasks, listener, visible_folder(folder, listener.warn), resume)
-    return [problem.result(task, member) for task, member in zip(tasks, members, strict=True)]
-
-
-def _members(
-    problem: Problem[Task, Any], tasks: Sequence[Task], listener: Listener, folder: Path | None, resume: bool
-) -> list[ModelInTraining]:
-    """The trained models. Where they do not fit into the memory of the device, one half after the other."""
     device = problem.device  # refuses one that cannot train, before any work
+    folder = visible_folder(folder, listener.warn)
     checkpoint = None if folder is None else Checkpoint(folder, resume, [task.place for task in tasks])
     try:
-        return _train(problem, tasks, listener, checkpoint)
+        members = _train(problem, tasks, listener, checkpoint)
+        return [problem.result(task, member) for task, member in zip(tasks, members, strict=True)]
     except torch.OutOfMemoryError as error:
         if len(tasks) == 1:
             raise CurvaeError(
@@ -284,15 +449,15 @@ def _members(
     listener.warn(
         f"{len(tasks)} models do not fit into the memory of {device} at once; trying {half} and {len(tasks) - half}"
     )
-    first, second = (_members(problem, part, listener, folder, resume) for part in (tasks[:half], tasks[half:]))
-    return first + second
+    parts = tasks[:half], tasks[half:]
+    return [one for part in parts for one in train_stack(problem, part, listener, folder=folder, resume=resume)]
 
 
 def _train(
-    problem: Problem[Task, Any], tasks: Sequence[Task], listener: Listener, checkpoint: Checkpoint | None
+    problem: Problem[TaskT, Any], tasks: Sequence[TaskT], listener: Listener, checkpoint: Checkpoint | None
 ) -> list[ModelInTraining]:
     training = _Training(problem, tasks, listener, checkpoint)
-    while training.going():
+    while training.state.active and training.state.passed < (tasks[0].config.epochs or 0):
         training.epoch()
     training.close()
     _release()
@@ -309,13 +474,13 @@ def _release() -> None:
 class _Training:
     def __init__(
         self,
-        problem: Problem[Task, Any],
-        tasks: Sequence[Task],
+        problem: Problem[TaskT, Any],
+        tasks: Sequence[TaskT],
         listener: Listener,
         checkpoint: Checkpoint | None,
     ) -> None:
         self.members = [ModelInTraining(task, model) for task, model in zip(tasks, problem.models(tasks), strict=True)]
-        self.listener, self.checkpoint = listener, checkpoint if problem.group.is_main else None
+        self.listener, self.checkpoint = listener, checkpoint if problem.group.share.rank == 0 else None
         self.saved, self.pause = time.monotonic(), _CHECKPOINT_EVERY
         self.state = State(self.members) if checkpoint is None else checkpoint.read(self.members)
         if not self.state.active:
@@ -331,7 +496,7 @@ class _Training:
     def _begin(self) -> None:
         tensors, config = self.engine.stack.tensors, self.engine.config
         self.state.moments = self.engine.optimiser.moments
-        if self.state.active[0].patience is not None and not self.state.best:
+        if self.state.active[0].task.patience is not None and not self.state.best:
             self.state.best = {name: t.clone() for name, t in tensors.items()}
         for place, member in enumerate(self.state.active):
             if member.fall is not None:
@@ -345,10 +510,6 @@ class _Training:
         names = list(stack.models[0].space.numbers())
         values = stack.each(lambda model: torch.stack(list(model.space.numbers().values())))
         self.geometry = [dict(zip(names, own, strict=True)) for own in values.tolist()]
-
-    def going(self) -> bool:
-        """Whether there is anything left to train."""
-        return bool(self.state.active) and self.state.passed < (self.members[0].task.config.epochs or 0)
 
     def close(self) -> None:
         """Save, then give the models that trained to the end their weights: the last, or with patience the best."""
@@ -367,9 +528,8 @@ class _Training:
         alone = blas_products(engine.stack.models[0]) if len(engine) == 1 else nullcontext()
         with precision, few_threads(engine.threads), alone:
             passed = engine.epoch(state.passed)
-            validated = engine.validate() if len(passed.failures) < len(engine) else None
-        # Figures of validation data, where they were looked at.
-        held_out = [{}] * len(engine) if validated is None else list(map(engine.validation_figures, validated.tolist()))
+            validated = engine.validate() if len(passed.failures) < len(engine) else []
+        held_out = validated or [{}] * len(engine)
         if self.learned:
             self._read_geometry()
         finite = engine.finite()
@@ -411,14 +571,15 @@ class _Training:
         """Keep the best weights. After so long without progress, go back to them and let the learning rate fall; where
         it does not fall, that is the end."""
         member, tensors = self.state.active[place], self.engine.stack.tensors
-        if self.state.best and (score := held_out_score(record)) > member.best - member.task.tolerance:
+        if self.state.best and (score := held_out_score(record)) > member.best - tolerance(member.task.split):
             member.best, member.best_epoch = max(score, member.best), self.state.passed
             for name, t in tensors.items():
                 self.state.best[name][place] = t[place]
         if member.fall is not None:
             done = self.state.step >= member.fall.end
         else:
-            done = member.gives_up(self.state.passed)
+            patience = member.task.patience
+            done = patience is not None and self.state.passed - member.best_epoch >= patience
             if done and self.engine.config.cooldown:
                 done, member.fall = False, self.engine.early_fall(member.best_epoch)
                 if member.fall is not None:

@@ -30,7 +30,7 @@ from ..data.files import refuse_dangling, require_file, suggest_path
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, placed_factors
 from ..settings import ADDED, GraphSettings, RowSettings, Settings
-from .fitted import METRICS, Fitted, FittedModel, RunFiles
+from .fitted import METRICS, Fitted, FittedModel
 
 __all__ = [
     "FORMAT",
@@ -45,7 +45,6 @@ __all__ = [
     "read_description",
     "read_json",
     "read_metadata",
-    "read_model",
     "read_records",
     "read_tensors",
     "remove_files",
@@ -93,7 +92,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """A folder, with those it lies in."""
+    """Make a folder, with those it lies in."""
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
@@ -107,7 +106,7 @@ def remove_files(paths: Sequence[Path]) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes its place when it is whole; a failure leaves what was there before."""
+    """Open a file to write to, which takes its place when it is whole; a failure leaves what was there before."""
     part = path.with_name(path.name + ".part")
     with writing(path):
         try:
@@ -164,7 +163,7 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """What `write_records` wrote; a missing or broken file is a `CurvaeError`."""
+    """Read what `write_records` wrote; a missing or broken file is a `CurvaeError`."""
     with _readable(path):
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if not records or not all(
@@ -176,7 +175,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; a missing or broken one is a `CurvaeError`."""
+    """Read the content of a JSON file; a missing or broken one is a `CurvaeError`."""
     with _readable(path):
         return json.loads(path.read_text(encoding="utf-8"))
 
@@ -259,32 +258,17 @@ def save_fitted(
         description: what else `config.json` shall hold; of a table, `data` with the `schema` among it.
         data: the graph that it was trained on, where it was one.
     """
-    stored = fitted.stored(data)
+    arrays, split, known = fitted.stored(data)
     tensors = {f"model.{name}": t.float() for name, t in fitted.model.state_dict().items()}
-    places = {"space": embedding.space, "sigma": embedding.sigma, **stored.split}
+    places = {"space": embedding.space, "sigma": embedding.sigma, **split}
     of_nodes = (("popularity", embedding.popularity), ("side", embedding.side))
     places |= {name: numbers for name, numbers in of_nodes if numbers is not None}
     write_records(folder / METRICS, fitted.history)
-    write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in stored.arrays.items()})
+    write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in arrays.items()})
     write_tensors(folder / EMBEDDING, {name: torch.from_numpy(a) for name, a in places.items()})
     sums = {name: hashlib.sha256((folder / file).read_bytes()).hexdigest() for file, name in _SUMS.items()}
     own = {**description_of(fitted.config, fitted.kind), **sums}
-    write_json(folder / CONFIG, {**own, **stored.description, **description})
-
-
-def read_model(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
-    """What `save_fitted` wrote, as it was written: the description, the tensors of the model and of the embedding."""
-    description = read_description(folder, kind)
-    if "model_sha256" not in description:
-        raise unfinished_error(folder, description, kind)
-    parts = []
-    for file, name in _SUMS.items():
-        parts.append(read_tensors(folder / file)[0])
-        if hashlib.sha256((folder / file).read_bytes()).hexdigest() != description.get(name):
-            raise CurvaeError(
-                f"{folder / file} is not the file that was written (its checksum differs); restore it or train again"
-            )
-    return description, parts[0], parts[1]
+    write_json(folder / CONFIG, {**own, **known, **description})
 
 
 def unfinished_error(folder: Path, description: Mapping[str, Any], kind: str) -> CurvaeError:
@@ -328,10 +312,9 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
 
 def _settings_kind(description: Mapping[str, Any]) -> type[Settings]:
     """Return whether a run, or all trainings of a comparison, have the settings of rows or of a graph."""
-    if description.get("kind") == "comparison":
-        source = description.get("source")
-        return GraphSettings if isinstance(source, Mapping) and "nodes" in source else RowSettings
-    return GraphSettings if description.get("kind") == "graph" else RowSettings
+    source = description.get("source") if description.get("kind") == "comparison" else None
+    graph = description.get("kind") == "graph" or (isinstance(source, Mapping) and "nodes" in source)
+    return GraphSettings if graph else RowSettings
 
 
 def _wrong_kind(folder: Path, description: Mapping[str, Any], wanted: str, command: str) -> CurvaeError:
@@ -365,10 +348,20 @@ class Loaded(NamedTuple):
 
 
 def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.device | str = "cpu") -> Loaded:
-    """A model of a kind, `Fitted` or `FittedGraph`, that `save_fitted` wrote."""
-    description, tensors, places = read_model(folder, kind.kind)
+    """Read a model of a kind, `Fitted` or `FittedGraph`, that `save_fitted` wrote."""
+    description = read_description(folder, kind.kind)
+    if "model_sha256" not in description:
+        raise unfinished_error(folder, description, kind.kind)
+    parts = []
+    for file, name in _SUMS.items():
+        parts.append(read_tensors(folder / file)[0])
+        if hashlib.sha256((folder / file).read_bytes()).hexdigest() != description.get(name):
+            raise CurvaeError(
+                f"{folder / file} is not the file that was written (its checksum differs); restore it or train again"
+            )
+    tensors, places = parts
     try:
-        fitted, data = kind.restore(RunFiles(description, tensors, places, read_records(folder / METRICS)))
+        fitted, data = kind.restore(description, tensors, places, read_records(folder / METRICS))
         if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
             raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
         factors = placed_factors(fitted.double().model.space, kind.units)

@@ -16,9 +16,9 @@ from scipy.sparse import coo_array, csr_array, issparse, vstack
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh, svds
 
-from ...errors import CurvaeError
-from ..files import count, quoted
-from ..statistics import has_missing
+from ..errors import CurvaeError
+from .column_statistics import has_missing
+from .files import count, quoted
 
 __all__ = [
     "BASELINES",
@@ -47,7 +47,7 @@ __all__ = [
 def link_matrix(
     edges: NDArray[np.int64], nodes: int, weights: NDArray[np.float64] | None = None, directed: bool = False
 ) -> csr_array:
-    """The matrix of weights of edges, or of ones, (nodes, nodes): symmetric, or from rows to columns if directed."""
+    """Make the matrix of weights of edges, or of ones, (nodes, nodes): symmetric, unless they are directed."""
     values = np.ones(len(edges)) if weights is None else weights
     # The algorithms of csgraph need 32-bit indices.
     i, j = edges.T.astype(np.int32 if nodes < 2**31 else np.int64)
@@ -140,14 +140,14 @@ class Graph:
         return len(self.edges)
 
     def adjacency(self) -> csr_array:
-        """The symmetric matrix of weights, or of ones if the graph has none, (nodes, nodes).
+        """Make the symmetric matrix of weights, or of ones if the graph has none, (nodes, nodes).
 
         Of edges in both directions it has the sum.
         """
         return link_matrix(self.edges, self.n_nodes, self.weights)
 
     def links(self) -> csr_array:
-        """Who has an edge to whom: `adjacency`, of a directed graph the matrix from rows to columns."""
+        """Make the matrix of edges: `adjacency`, of a directed graph the matrix from rows to columns."""
         return link_matrix(self.edges, self.n_nodes, self.weights, self.directed)
 
     @cached_property
@@ -186,10 +186,6 @@ class Graph:
 # Hold out edges, as Kipf and Welling (2016), Variational graph auto-encoders, section 2.
 
 Edges = NDArray[np.int64]
-
-_ROUNDS = 100  # draws for an edge before it is left out
-_ALIKE = 8  # nodes of about equal degree that are enough to draw from
-_NEAR = 1.25  # how many times larger the degree of a node of about equal degree may be
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +265,7 @@ def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: st
 
 
 def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed: int = 0) -> tuple[Edges, Edges]:
-    """For each edge a pair without one whose ends have as many neighbours, so that popularity alone tells nothing.
+    """Draw for each edge a pair without one whose ends have as many neighbours, so that popularity alone tells nothing.
 
     The ends of a pair are ends of the given edges, drawn at random: for each end of an edge one of about the same
     degree, so that degrees, and how they meet, are those of the edges. Pairs may repeat.
@@ -309,7 +305,7 @@ def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed:
     present = graph.edges @ [graph.n_nodes, 1]  # sorted, as edges are
     drawn = np.full_like(edges, -1)
     lacking = np.arange(len(edges))
-    for _ in range(_ROUNDS):
+    for _ in range(100):  # then an edge without a match is left out
         if not len(lacking):
             break
         kinds = kind[edges[lacking]]
@@ -325,15 +321,16 @@ def matched_pairs(graph: Graph, edges: Edges, degree: NDArray[np.integer], seed:
 
 
 def _kinds(edges: Edges, degree: NDArray[np.integer]) -> NDArray[np.intp]:
-    """Which nodes have about the same degree: a number for each, (nodes,), from 0 for the highest.
+    """Find nodes of about the same degree: give them the same number, (nodes,), from 0 for the highest.
 
     A degree that few ends of edges have is joined with the next lower ones, as long as these are not much lower.
     """
     values, counts = np.unique(degree[np.unique(edges)], return_counts=True)
     number, size, lowest, kinds = -1, 0, np.inf, []
+    # Eight nodes are enough to draw from, and a degree is about the same if it is at most 1.25 times smaller.
     for value, nodes in zip(values.tolist()[::-1], counts.tolist()[::-1], strict=True):
-        if size >= _ALIKE or value < lowest:
-            number, size, lowest = number + 1, 0, value / _NEAR
+        if size >= 8 or value < lowest:
+            number, size, lowest = number + 1, 0, value / 1.25
         size += nodes
         kinds.append(number)
     return np.array(kinds[::-1])[np.searchsorted(values, degree).clip(max=len(values) - 1)]
@@ -342,15 +339,13 @@ def _kinds(edges: Edges, degree: NDArray[np.integer]) -> NDArray[np.intp]:
 # How central the nodes of a graph are, and how far they are from one node.
 
 _ALL = 2000  # a graph of at most so many nodes is measured from every node
-_SAMPLED = 300  # nodes from which a larger graph is measured, and at least so many of a very large one:
-_FEWEST = 30
+_SAMPLED = 300  # nodes from which a larger graph is measured, and at least 30 of a very large one
 _WORK = 6 * 10**8  # links that are followed from all of them
-_PIVOTS = 30  # nodes from which the places of all others are told
 _BLOCK = 1 << 22  # distances held at once
 
 
 def steps_between(links: csr_array, nodes: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Number of edges on shortest paths from some nodes to all, (len(nodes), all); infinite where there is none.
+    """Count the edges on shortest paths from some nodes to all, (len(nodes), all); infinite where there is none.
 
     Arguments:
         links: a symmetric matrix; what its values are does not matter.
@@ -373,7 +368,7 @@ def steps_between(links: csr_array, nodes: NDArray[np.integer]) -> NDArray[np.fl
 
 
 def steps_from(graph: Graph, node: int) -> NDArray[np.float64]:
-    """Number of edges on the shortest path from a node to each node, (nodes,); infinite if there is none.
+    """Count the edges on the shortest path from a node to each node, (nodes,); infinite if there is none.
 
     Example:
         >>> steps_from(Graph(np.array(list("abcd")), np.array([[0, 1], [1, 2]])), 0)
@@ -383,7 +378,7 @@ def steps_from(graph: Graph, node: int) -> NDArray[np.float64]:
 
 
 def steps_to_some(graph: Graph) -> NDArray[np.float64]:
-    """Steps from every node to at most 30 nodes, chosen at random with a fixed seed, (nodes, ·).
+    """Count the steps from every node to at most 30 nodes, chosen at random with a fixed seed, (nodes, ·).
 
     They tell roughly where a node is. Where no path leads they are twice the largest number.
 
@@ -394,16 +389,16 @@ def steps_to_some(graph: Graph) -> NDArray[np.float64]:
                [2., 1., 0., 4.],
                [4., 4., 4., 0.]])
     """
-    chosen = np.sort(np.random.default_rng(0).permutation(graph.n_nodes)[:_PIVOTS])
+    chosen = np.sort(np.random.default_rng(0).permutation(graph.n_nodes)[:30])
     steps = steps_between(graph.adjacency(), chosen)
     return np.where(np.isfinite(steps), steps, 2 * steps[np.isfinite(steps)].max()).T
 
 
 def closeness(graph: Graph, seed: int = 0) -> NDArray[np.float64]:
-    """Harmonic closeness of every node, (nodes,): the mean of 1/steps over all other nodes, 0 for unreachable ones.
+    """Compute the harmonic closeness of every node, (nodes,).
 
-    In a graph of more than 2,000 nodes the mean is over 300 random ones, in one of more than a million edges over
-    fewer, down to 30, to save time.
+    It is the mean of 1/steps over all other nodes, 0 for those that cannot be reached. In a graph of more than 2,000
+    nodes the mean is over 300 random ones, in one of more than a million edges over fewer, down to 30, to save time.
 
     Arguments:
         graph: its edges count as steps, whatever their weights.
@@ -416,7 +411,7 @@ def closeness(graph: Graph, seed: int = 0) -> NDArray[np.float64]:
     nodes, adjacency = graph.n_nodes, graph.adjacency()
     sampled = np.arange(nodes)
     if nodes > _ALL:
-        asked = min(_SAMPLED, max(_FEWEST, _WORK // max(1, adjacency.nnz)))
+        asked = min(_SAMPLED, max(30, _WORK // max(1, adjacency.nnz)))
         sampled = np.sort(np.random.default_rng(seed).choice(nodes, asked, replace=False))
     total = np.zeros(nodes)
     for part in np.array_split(sampled, -(-len(sampled) * nodes // _BLOCK)):
@@ -439,7 +434,7 @@ _DENSE = 400  # nodes up to which all eigenvectors are computed
 
 
 def rules(edges: Edges, nodes: int, dim: int, directed: bool = False) -> dict[str, Rule]:
-    """Functions from pairs of nodes, (pairs, 2), to scores, (pairs,), higher where an edge is expected.
+    """Make functions from pairs of nodes, (pairs, 2), to scores, (pairs,), higher where an edge is expected.
 
     Arguments:
         edges: those that may be seen, (edges, 2), each once.
@@ -462,23 +457,26 @@ def rules(edges: Edges, nodes: int, dim: int, directed: bool = False) -> dict[st
 
 
 def degree_product(adjacency: csr_array, directed: bool = False) -> Rule:
-    """The product of the numbers of neighbours: popular nodes are joined. Of a directed pair, the number of edges from
-    the first times that of edges to the second."""
+    """Make a rule of the product of the numbers of neighbours: popular nodes are joined.
+
+    Of a directed pair it is the number of edges from the first times that of edges to the second.
+    """
     sending = np.diff(adjacency.indptr).astype(np.float64)
     receiving = np.bincount(adjacency.indices, minlength=len(sending)).astype(np.float64) if directed else sending
     return lambda pairs: sending[pairs[:, 0]] * receiving[pairs[:, 1]]
 
 
 def common_neighbours(adjacency: csr_array, directed: bool = False) -> Rule:
-    """The number of neighbours that two nodes share, counted for the pairs that are asked for. Of a directed pair, the
-    number of nodes between: with an edge from the first and one to the second."""
+    """Make a rule of the number of neighbours that two nodes share, counted for the pairs that are asked for.
+
+    Of a directed pair it is the number of nodes between: with an edge from the first and one to the second.
+    """
     nodes = adjacency.shape[0]
     apart = np.array([0, nodes * directed])
     if directed:  # after the rows of edges from nodes come those of edges to them
         adjacency = csr_array(vstack([adjacency, adjacency.T], format="csr"))
         adjacency.sort_indices()
-    starts, degree = adjacency.indptr.astype(np.int64), np.diff(adjacency.indptr).astype(np.int64)
-    keys = np.repeat(np.arange(len(degree), dtype=np.int64), degree) * nodes + adjacency.indices  # of all links, sorted
+    degree = np.diff(adjacency.indptr).astype(np.int64)
 
     def count(pairs: Edges) -> NDArray[np.float64]:
         # Neighbours of the end that has fewer are looked up among those of the other.
@@ -488,19 +486,16 @@ def common_neighbours(adjacency: csr_array, directed: bool = False) -> Rule:
         steps = np.cumsum(degree[few])
         found = np.zeros(len(pairs))
         for block in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(steps // _BLOCK)) + 1):
-            size = degree[few[block]]
-            row = np.repeat(np.arange(len(block)), size)
-            within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
-            asked = many[block][row] * nodes + adjacency.indices[starts[few[block]][row] + within]
-            place = np.searchsorted(keys, asked).clip(max=max(len(keys) - 1, 0))
-            found[block] = np.bincount(row, keys[place] == asked, minlength=len(block)) if len(row) else 0.0
+            row, neighbour = adjacency[few[block]].nonzero()
+            shared = np.asarray(adjacency[many[block][row], neighbour] != 0).ravel()
+            found[block] = np.bincount(row, shared, minlength=len(block))
         return found
 
     return count
 
 
 def singular_vectors(adjacency: csr_array, dim: int, directed: bool = False) -> Rule:
-    """The entries of the best approximation of rank `dim` of the adjacency matrix."""
+    """Make a rule of the entries of the best approximation of rank `dim` of the adjacency matrix."""
     nodes = adjacency.shape[0]
     start = np.random.default_rng(0).standard_normal(nodes)
     few = nodes <= max(_DENSE, 2 * dim)
@@ -536,7 +531,7 @@ Distances = Callable[[int, int], ArrayLike]
 
 
 def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDArray[np.int64] | None = None) -> float:
-    """Mean average precision with which the nearest nodes of a node are its neighbours in the graph.
+    """Compute the mean average precision with which the nearest nodes of a node are its neighbours in the graph.
 
     For each neighbour, the precision is the share of neighbours among the nodes that are at most as far away. It is
     averaged over the neighbours of a node, then over the nodes that have any. 1 means that all neighbours come first.
@@ -563,9 +558,9 @@ def neighbourhood_map(graph: Graph, distances: Distances | ArrayLike, nodes: NDA
 def neighbourhood_ranks(
     graph: Graph, distances: Distances | ArrayLike, nodes: NDArray[np.int64] | None = None
 ) -> tuple[float, float]:
-    """`neighbourhood_map`, and the mean rank of a neighbour among nodes that are none: 1 if none of these is nearer.
+    """Compute `neighbourhood_map`, and the mean rank of a neighbour among nodes that are none.
 
-    The mean is over all neighbours of all nodes; arguments as there.
+    The rank is 1 if none of these is nearer. The mean is over all neighbours of all nodes; arguments as there.
 
     References:
         Nickel and Kiela (2017), Poincaré embeddings for learning hierarchical representations, section 4.
@@ -602,7 +597,7 @@ def neighbourhood_ranks(
 
 
 def average_precision(row: Array, node: int, neighbours: NDArray[np.integer]) -> float:
-    """Precision with which the points nearest to one of them are its neighbours.
+    """Compute the precision with which the points nearest to one of them are its neighbours.
 
     Arguments:
         row: distances of the point to all points, (points,).

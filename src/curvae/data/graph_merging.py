@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components
 
-from ...errors import CurvaeError
-from .. import memory
-from ..dataset import Column, as_matrix, check_ids, feature_names
-from ..files import Messages, count, quoted, require_file
-from ..matrices import read_npy, read_sparse
-from ..statistics import column_statistics, has_missing, missing_by_column, resolve_missing
-from ..tables import TABLES, named_frame, read_frame, require_column
-from ..text_tables import NUMBER, UNNAMED, categories_of, is_text, numbers_of, texts_of
+from ..errors import CurvaeError
+from .column_statistics import column_statistics, has_missing, missing_by_column, resolve_missing
+from .columns import FrameTable
+from .dataset import Column, as_matrix, check_ids, feature_names, one_hot
+from .files import Messages, count, quoted, require_file
 from .graph_data import Graph, link_matrix
+from .matrices import read_npy, read_sparse
+from .tables import TABLES, named_frame, read_frame, require_column
+from .text_tables import NUMBER, UNNAMED
 
 __all__ = [
     "Categories",
@@ -47,9 +47,7 @@ Matrix: TypeAlias = NDArray[np.float64] | csr_array
 Categories: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
 NodeTable: TypeAlias = str | Path | pd.DataFrame
 
-_DENSE = 0.25  # share of values that are not 0 from which a sparse matrix is not worth being one
 _NAMES = ("id", "node", "name")  # usual names of the column with the names of nodes
-_SPELLINGS = {spelling for name in _NAMES for spelling in (name, name.upper(), name.capitalize())}
 
 
 @dataclass
@@ -235,11 +233,10 @@ class NodeRequest:
         return [*(self.features or ()), *self.categorical]
 
 
-class _Table(NamedTuple):
-    """A table of nodes: what it is called, its columns, the one with names, these, and the row of each node or −1."""
+class _NodeRows(NamedTuple):
+    """The rows of a table that belong to nodes: its column with names, these, and the row of each node or −1."""
 
-    source: Path
-    frame: pd.DataFrame
+    table: FrameTable
     key: str | None
     ids: NDArray[np.str_]
     rows: NDArray[np.intp]
@@ -247,51 +244,51 @@ class _Table(NamedTuple):
 
 def describe_nodes(raw: RawGraph, asked: NodeRequest) -> None:
     """Add labels and features to the nodes of a graph."""
-    table = None if asked.nodes is None else _match(raw, asked.nodes, asked)
-    automatic = table is not None and asked.features is None and raw.features is None
-    if table is None and raw.attributes is not None and len(raw.attributes.columns):
-        table = _Table(Path(raw.source), raw.attributes, None, raw.names, np.arange(len(raw.names)))
+    listed = None if asked.nodes is None else _match(raw, asked.nodes, asked)
+    found, automatic = listed, listed is not None and asked.features is None and raw.features is None
+    if listed is None and raw.attributes is not None and len(raw.attributes.columns):
+        attributes = FrameTable(Path(raw.source), raw.attributes)
+        found = _NodeRows(attributes, None, raw.names, np.arange(len(raw.names)))
     aside = asked.features_file is not None
     named = ([] if asked.label is None else [asked.label]) + ([] if aside else asked.columns)
-    if table is None and named:
+    if found is None and named:
         raise CurvaeError(f"{raw.source} has no column {named[0]!r} of nodes; give a table with nodes=…")
-    if table is not None and asked.label is not None:
-        require_column(table.source, "label", asked.label, [str(name) for name in table.frame.columns])
-        raw.labels, raw.label_name = texts_of(table.frame[asked.label])[table.rows], asked.label
-        raw.labels[table.rows < 0] = ""
+    if found is not None and asked.label is not None:
+        require_column(found.table.path, "label", asked.label, found.table.names)
+        raw.labels, raw.label_name = found.table.texts(asked.label)[found.rows], asked.label
+        raw.labels[found.rows < 0] = ""
         if empty := int((raw.labels == "").sum()):
             raw.messages.note(
                 f"{count(empty, 'node')} without a label in column {asked.label!r}; the label is left empty."
             )
     if aside and not is_table(asked.features_file):
-        _add_matrix(raw, None if asked.nodes is None or table is None else table.ids, asked)
+        _add_matrix(raw, None if listed is None else listed.ids, asked)
     elif aside:
         _add_columns(raw, _match(raw, asked.features_file, asked), asked, automatic=not asked.columns)
-    elif table is not None:
-        _add_columns(raw, table, asked, automatic)
+    elif found is not None:
+        _add_columns(raw, found, asked, automatic)
     if aside and raw.features is None:
         raise CurvaeError("features_file has no column of numbers; give one, or name text columns with categorical=…")
 
 
-def _match(raw: RawGraph, nodes: NodeTable, asked: NodeRequest) -> _Table:
+def _match(raw: RawGraph, nodes: NodeTable, asked: NodeRequest) -> _NodeRows:
     """Read a table of nodes and match its rows by name; nodes that only the table names are added if asked for."""
-    source, frame = _read(nodes, [*asked.columns, *([asked.label] if asked.label else [])], raw.messages)
-    known = pd.Index(raw.names)
+    table = _read(nodes, [*asked.columns, *([asked.label] if asked.label else [])], raw.messages)
+    known, source = pd.Index(raw.names), table.path.name
     # The first column names nodes, unless a column with a usual name matches more of them.
-    usual = [name for name in frame.columns if str(name).casefold() in _NAMES]
-    usual.sort(key=lambda name: _NAMES.index(str(name).casefold()))
-    candidates = {name: texts_of(frame[name], strip=True) for name in (*usual, frame.columns[0])}
+    usual = [name for spelling in _NAMES for name in table.names if name.casefold() == spelling]
+    candidates = {name: table.texts(name, strip=True) for name in (*usual, table.names[0])}
     key, ids = max(candidates.items(), key=lambda item: int((known.get_indexer(pd.Index(item[1])) >= 0).sum()))
-    check_ids(ids, f"column {key!r} of {source.name}", fix="give one row per node")
+    check_ids(ids, f"column {key!r} of {source}", fix="give one row per node")
     added = ids[known.get_indexer(pd.Index(ids)) < 0]
     if len(added) == len(ids):
         raise CurvaeError(
-            f"{source.name} names {quoted(ids[:2])} in column {key!r} and {raw.source} has nodes "
+            f"{source} names {quoted(ids[:2])} in column {key!r} and {raw.source} has nodes "
             f"{quoted(raw.names[:2])}: no name is in both; use the same names"
         )
     if len(added) and not asked.isolated:
         raise CurvaeError(
-            f"{source.name} names {count(len(added), 'node')} that {raw.source} does not have: {quoted(added)}; "
+            f"{source} names {count(len(added), 'node')} that {raw.source} does not have: {quoted(added)}; "
             "remove them, or add them without edges with isolated=True"
         )
     if len(added) and raw.features is not None:
@@ -302,61 +299,56 @@ def _match(raw: RawGraph, nodes: NodeTable, asked: NodeRequest) -> _Table:
     rows = pd.Index(ids).get_indexer(pd.Index(raw.names))
     if len(absent := raw.names[rows < 0]):
         needed = nodes is asked.features_file or (asked.features_file is None and bool(asked.columns))
-        what = f"{source.name} has no row for {count(len(absent), 'node')} of {raw.source}: {quoted(absent)}"
+        what = f"{source} has no row for {count(len(absent), 'node')} of {raw.source}: {quoted(absent)}"
         if needed and asked.missing == "error":
             raise CurvaeError(f'{what}; add them, or use missing="mean"')
         raw.messages.warn(f"{what}; add them.")
-    return _Table(source, frame, str(key), ids, rows)
+    return _NodeRows(table, key, ids, rows)
 
 
 def names_nodes(nodes: NodeTable, names: Sequence[str]) -> bool:
-    """Whether a column of a table of nodes has all of these names."""
-    _, frame = _read(nodes, (), Messages())
-    return any(set(names) <= set(texts_of(frame[column], strip=True)) for column in frame.columns)
+    """Return whether a column of a table of nodes has all of these names."""
+    table = _read(nodes, (), Messages())
+    return any(set(names) <= set(table.texts(column, strip=True)) for column in table.names)
 
 
-def _read(nodes: NodeTable, asked: Sequence[str], messages: Messages) -> tuple[Path, pd.DataFrame]:
-    """Read the table; also return its path, or a name in place of it, for messages."""
-    if not isinstance(nodes, pd.DataFrame):
-        path = Path(nodes)
-        try:
-            require_file(path)
-        except FileNotFoundError:
-            raise CurvaeError(f"there is no table of nodes {path}; check the name") from None
-        known = _SPELLINGS | set(asked)
-        return path, read_frame(path, known, known, messages, first=True)
-    path = Path("the table of nodes")
-    frame = named_frame(path, nodes)
-    if frame.empty:
-        raise CurvaeError(f"{path} is empty; give one row per node")
-    return path, frame
+def _read(nodes: NodeTable, asked: Sequence[str], messages: Messages) -> FrameTable:
+    """Read a table of nodes from a file, or take a frame."""
+    if isinstance(nodes, pd.DataFrame):
+        path = Path("the table of nodes")
+        frame = named_frame(path, nodes)
+        if frame.empty:
+            raise CurvaeError(f"{path} is empty; give one row per node")
+        return FrameTable(path, frame)
+    path = Path(nodes)
+    try:
+        require_file(path)
+    except FileNotFoundError:
+        raise CurvaeError(f"there is no table of nodes {path}; check the name") from None
+    known = {spelling for name in _NAMES for spelling in (name, name.upper(), name.capitalize())} | set(asked)
+    return FrameTable(path, read_frame(path, known, known, messages, first=True))
 
 
-def _add_columns(raw: RawGraph, table: _Table, asked: NodeRequest, automatic: bool) -> None:
+def _add_columns(raw: RawGraph, nodes: _NodeRows, asked: NodeRequest, automatic: bool) -> None:
     """Add features from columns that are named, or from all with numbers in every row.
 
     A text column becomes a feature for each of its categories, called column=category: 1 where a node has it, else 0.
     """
-    source, frame, rows = table.source, table.frame, table.rows
+    table, source = nodes.table, nodes.table.path
     for parameter, wanted in (("features", asked.features or ()), ("categorical", asked.categorical)):
         for name in wanted:
-            require_column(source, parameter, name, [str(column) for column in frame.columns])
-    numbers = _automatic(raw, table, asked) if automatic else list(asked.features or ())
+            require_column(source, parameter, name, table.names)
+    numbers = _choose_numbers(raw, nodes, asked) if automatic else list(asked.features or ())
     known = asked.categorical if isinstance(asked.categorical, Mapping) else {}
-    texts = {name: tuple(known[name]) if known else categories_of(frame[name]) for name in asked.categorical}
-    columns = (*(Column(name) for name in numbers), *(Column(name, values) for name, values in texts.items()))
+    columns = [Column(name) for name in numbers]
+    columns += [Column(name, tuple(known[name]) if known else table.categories(name)) for name in asked.categorical]
     if not columns:
         return
-    names = [*numbers, *(f"{name}={value}" for name, values in texts.items() for value in values)]
-    memory.require(16 * len(rows) * len(names), f"{count(len(names), 'feature')} of {count(len(rows), 'node')}")
     fix = "choose columns of numbers for features=…, or use categorical=[{0}]"
-    found = numbers_of(source, frame[[column.name for column in columns]], columns, fix, raw.messages)[rows]
-    found[rows < 0] = np.nan
-    parts = [found[:, : len(numbers)]]
-    for place, values in enumerate(texts.values(), len(numbers)):
-        codes = found[:, [place]]
-        parts.append(np.where(np.isfinite(codes), codes == np.arange(len(values)), np.nan))
-    x = np.concatenate(parts, axis=1)
+    found = table.numbers(columns, fix, raw.messages)[nodes.rows]
+    found[nodes.rows < 0] = np.nan
+    x = one_hot(found, columns, source.name)
+    names = tuple(name for column in columns for name in column.features)
     figures = column_statistics(x)
     where = missing_by_column(figures, names)
     if figures.has_missing and asked.missing == "error":
@@ -364,25 +356,25 @@ def _add_columns(raw: RawGraph, table: _Table, asked: NodeRequest, automatic: bo
     if not figures.present.all():
         raise CurvaeError(f"{source.name} has columns without a single value: {where}; leave them out of features=…")
     raw.features = resolve_missing(x, names, figures.mean, asked.missing, raw.messages)[0]
-    raw.feature_names = tuple(names)
+    raw.feature_names = names
 
 
-def _automatic(raw: RawGraph, table: _Table, asked: NodeRequest) -> list[str]:
+def _choose_numbers(raw: RawGraph, nodes: _NodeRows, asked: NodeRequest) -> list[str]:
     """Choose the columns of numbers that have a value for every node, or any if gaps are filled, as features."""
-    source, frame, rows = table.source.name, table.frame, table.rows
-    taken = {table.key, asked.label, *asked.categorical}
-    names = [name for name in map(str, frame.columns) if name not in taken and name.casefold() not in _NAMES]
-    columns = {name: frame[name] for name in names if not name.startswith(UNNAMED)}
-    found = [name for name, column in columns.items() if not is_text(column) and bool(column.notna().any())]
+    table, source, rows = nodes.table, nodes.table.path.name, nodes.rows
+    others = {nodes.key, asked.label, *asked.categorical}
+    names = [name for name in table.names if name not in others and name.casefold() not in _NAMES]
+    names = [name for name in names if not name.startswith(UNNAMED) and not table.is_text(name)]
+    found = [name for name in names if bool(table.head[name].notna().any())]
     if found and asked.missing == "error":
         if (rows < 0).any():
             raw.messages.note(f"columns of {source} are no features, for some nodes lack a row.")
             return []
-        gaps = {name: rows[absent] for name in found if (absent := frame[name].iloc[rows].isna().to_numpy()).any()}
+        gaps = {name: rows[absent] for name in found if (absent := table.head[name].iloc[rows].isna().to_numpy()).any()}
         if len(gaps) == len(found) and asked.features_file is not None:
             row = int(gaps[found[0]][0])
             raise CurvaeError(
-                f"{source} has no value in column {found[0]!r} of row {row + 1}, node {str(table.ids[row])!r}, and no "
+                f"{source} has no value in column {found[0]!r} of row {row + 1}, node {str(nodes.ids[row])!r}, and no "
                 'other column of numbers; fill it in, or use missing="mean"'
             )
         if gaps:
@@ -394,7 +386,7 @@ def _automatic(raw: RawGraph, table: _Table, asked: NodeRequest) -> list[str]:
 
 
 def is_table(source: Any) -> bool:
-    """Whether features are columns of a table: a frame, or a file whose name ends like one."""
+    """Return whether features are columns of a table: a frame, or a file whose name ends like one."""
     named = isinstance(source, str | Path) and str(source).lower().endswith(tuple(TABLES))
     return named or isinstance(source, pd.DataFrame)
 
@@ -423,9 +415,8 @@ def read_matrix(source: Any, messages: Messages) -> tuple[str, Matrix]:
     if not issparse(matrix):
         return name, np.ascontiguousarray(matrix, dtype=np.float64)
     matrix = csr_array(matrix, dtype=np.float64, copy=True)
-    matrix.sum_duplicates()
     matrix.eliminate_zeros()
-    if matrix.nnz > _DENSE * matrix.shape[0] * matrix.shape[1]:
+    if 4 * matrix.nnz > matrix.shape[0] * matrix.shape[1]:
         messages.note(f"{name} has few zeros and is treated as a dense matrix.")
         return name, matrix.toarray()
     return name, matrix

@@ -14,7 +14,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -25,15 +24,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, issparse, triu
 
-from ...errors import CurvaeError
-from .. import memory
-from ..dataset import feature_names
-from ..files import (
-    BROKEN_GZIP,
+from ..errors import CurvaeError
+from . import memory
+from .columns import common_stem, named_ends
+from .dataset import as_matrix, feature_names
+from .files import (
     Messages,
     count,
     fetch,
-    is_packed,
     not_found,
     one_line,
     open_file,
@@ -42,9 +40,20 @@ from ..files import (
     quoted,
     require_file,
 )
-from ..matrices import read_sparse
-from ..tables import require_column
-from ..text_tables import (
+from .graph_data import Graph
+from .graph_merging import (
+    Categories,
+    Filling,
+    NodeRequest,
+    NodeTable,
+    RawGraph,
+    describe_nodes,
+    merge_links,
+    names_nodes,
+)
+from .matrices import read_sparse
+from .tables import require_column
+from .text_tables import (
     BLANKS,
     COMMA_NUMBER,
     HEAD,
@@ -55,14 +64,11 @@ from ..text_tables import (
     check_cells,
     check_widths,
     has_decimal_commas,
-    is_text,
     scan,
     sniff,
     split,
     texts_of,
 )
-from .graph_data import Graph
-from .merging import Categories, Filling, NodeRequest, NodeTable, RawGraph, describe_nodes, merge_links, names_nodes
 
 __all__ = [
     "BUILT_IN_GRAPHS",
@@ -73,7 +79,6 @@ __all__ = [
     "code_nodes",
     "end_columns",
     "load_graph",
-    "looks_like_edges",
     "looks_like_header",
     "number_nodes",
     "read_edge_list",
@@ -83,9 +88,6 @@ __all__ = [
 Ends = tuple[str, str]
 """names of the columns with the first and the second node of an edge; without a header their numbers, from 1"""
 
-
-_FOLDER = "graphs"
-_ADDRESS = "https://raw.githubusercontent.com/HazyResearch/hyperbolics/"
 
 # Files of Sala et al. (2018), Representation tradeoffs for hyperbolic embeddings, as first committed: their folders on
 # the web, names and SHA-256.
@@ -160,10 +162,8 @@ def load_graph(
         (['ann', 'ben', 'cem'], [[0, 1], [1, 2]], ('given in both directions and merged: 1 edge.',))
     """
     asked = NodeRequest(nodes, label, features, features_file, categorical, isolated, missing)
-    ends = None
-    if source_column is not None and target_column is not None:
-        ends = source_column, target_column
-    elif source_column is not None or target_column is not None:
+    ends = None if source_column is None or target_column is None else (source_column, target_column)
+    if (source_column, target_column) != (ends or (None, None)):
         raise CurvaeError("an edge has two nodes; give both source_column=… and target_column=…")
     try:
         raw = _read(source, weighted, header, ends)
@@ -206,15 +206,12 @@ def _file_reader(path: Path) -> Callable[..., RawGraph]:
     name = path.name.lower().removesuffix(".gz")
     if (known := next((reader for ending, reader in GRAPH_FILES.items() if name.endswith(ending)), None)) is not None:
         return known
-    if name.endswith(_UNREAD):
+    if name.endswith((".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".npy", ".pkl", ".gpickle", ".pt")):
         raise CurvaeError(
             f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
         )
-    try:
-        with open_file(path) as stream:
-            start = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    except BROKEN_GZIP:  # the reader raises the error
-        return read_edge_list
+    with open_file(path) as stream:
+        start = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     # As a list of edges the sizes of a matrix would be an edge.
     if start.startswith(b"%%matrixmarket"):
         return read_adjacency
@@ -229,10 +226,11 @@ def _find(source: str | Path) -> Path:
     if str(source) not in BUILT_IN_GRAPHS:
         raise not_found(path, BUILT_IN_GRAPHS, f"graphs known by name are {', '.join(BUILT_IN_GRAPHS)}")
     folder, file, checksum = BUILT_IN_GRAPHS[str(source)]
-    for found in (place / name for place in places(_FOLDER) for name in (file, f"{file}.gz")):
+    for found in (place / name for place in places("graphs") for name in (file, f"{file}.gz")):
         if found.is_file():
             return found
-    return fetch(_FOLDER, _ADDRESS + folder, {file: checksum}, what=f"graph {source}") / file
+    address = f"https://raw.githubusercontent.com/HazyResearch/hyperbolics/{folder}"
+    return fetch("graphs", address, {file: checksum}, what=f"graph {source}") / file
 
 
 # Names of nodes as numbers: how the two columns of a list of edges become nodes and links.
@@ -329,32 +327,13 @@ LARGE = 1 << 22
 """bytes of a file from which on Arrow is tried"""
 
 _BLOCK = 1 << 24  # bytes of text that Arrow parses at once
-_ENDS = (
-    ("source", "target"),
-    ("from", "to"),
-    ("src", "dst"),
-    ("source", "destination"),
-    ("fromnodeid", "tonodeid"),
-    ("node1", "node2"),
-    ("id1", "id2"),
-    ("start", "end"),
-    ("head", "tail"),
-    ("tail", "head"),
-    ("parent", "child"),
-    ("child", "parent"),
-    ("subject", "object"),
-    ("u", "v"),
-    ("i", "j"),
-)
 _WEIGHTS = ("weight", "weights", "value", "score", "strength", "count", "w")
 
 HEADER_ADVICE = "; use header=False if it is an edge"
 """what to do where the first line may be no header"""
 
-_WIDEST = 3  # columns of a list of edges: two nodes and a weight
 _WANTED = "two names a line, one line an edge"
 _LEFT_OUT = "left out: {} beside the names; use weighted=True to read weights."
-_ROWS, _REPEATED = 10_000, 0.1  # of a table that may list edges: rows to look at, share that may be repeated
 _STARTS = " \t\n\r\x0b\x0c#%"  # of lines that may be blank or a comment
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _QUOTE = re.compile(r'(?:^|[\s,;|])"')  # where a quoted name starts
@@ -391,7 +370,8 @@ def read_edge_list(path: Path, weighted: bool, header: bool | None = None, ends:
         names, codes = code_nodes(frame[left], frame[right])
 
     def where(row: int) -> str:
-        return f"line {_look(file).number(row + skipped)}"
+        lines = _Lines(file)
+        return f"line {np.delete(np.arange(1, lines.total + 1), lines.skipped)[row + skipped]}"
 
     names, links = number_nodes(path.name, names, codes[:, skipped:], where, f"give {_WANTED}")
     if not any(re.search(r"\w", record[right]) for record in records):  # an arrow, or another format
@@ -424,7 +404,7 @@ def _read_cells(file: TextFile, weighted: bool, ends: Ends | None) -> tuple[pd.D
     """Read the columns that are needed, or all, as texts; also return the separator and the first records, split."""
     path = file.path
     large = path.stat().st_size >= LARGE and file.encoding == "utf-8-sig" and find_spec("pyarrow") is not None
-    lines = _look(file, whole=not large)
+    lines = _Lines(file, whole=not large)
     separator, records = _sniff(lines)
     width = len(records[0])
     memory.require(64 * lines.total * width, f"{path.name} ({lines.total:,} lines)", fix="use fewer edges")
@@ -433,7 +413,7 @@ def _read_cells(file: TextFile, weighted: bool, ends: Ends | None) -> tuple[pd.D
         columns = range(width) if weighted or ends is not None else some
         if (plain := _parse_plain(lines, separator, records, columns)) is not None:
             return plain, separator, records
-        lines = _look(file)
+        lines = _Lines(file)
     try:
         frame = pd.read_csv(
             path,
@@ -443,7 +423,6 @@ def _read_cells(file: TextFile, weighted: bool, ends: Ends | None) -> tuple[pd.D
             index_col=False,
             skiprows=lines.skipped,
             encoding=file.encoding,
-            compression="gzip" if is_packed(path) else None,
             dtype=str,
             na_filter=False,  # a node may be called NA
             skipinitialspace=True,
@@ -501,18 +480,35 @@ def _parse_plain(
     return cells.to_pandas(types_mapper=pd.ArrowDtype).set_axis(list(columns), axis=1)
 
 
-@dataclass(frozen=True)
 class _Lines:
-    """A text file line by line: how many there are, which are blank or comments, and the first of the others."""
+    """What one pass over a list of edges tells, or one over its comments and first edges.
 
-    file: TextFile
-    total: int
-    skipped: list[int]
-    head: list[str]
+    Arguments:
+        file: the list.
+        whole: whether to read through all of it.
 
-    def number(self, row: int) -> int:
-        """Number in the file, from 1, of the line with this edge."""
-        return int(np.delete(np.arange(1, self.total + 1), self.skipped)[row])
+    Attributes:
+        total: how many lines there are, or one more.
+        skipped: numbers of lines that are blank or comments, from 0.
+        head: the first of the others.
+    """
+
+    def __init__(self, file: TextFile, whole: bool = True) -> None:
+        self.file, self.skipped, self.head = file, list[int](), list[str]()
+        number = -1
+        with file.open() as stream:
+            for number, line in enumerate(stream):
+                if line[0] in _STARTS and line.lstrip()[:1] in ("", "#", "%"):
+                    self.skipped.append(number)
+                elif len(self.head) < HEAD:
+                    self.head.append(line.strip("\r\n"))
+                elif not whole:
+                    break
+        self.total = number + 1 if whole else file.lines
+        if not self.head:
+            raise CurvaeError(f"{file.path.name} contains only comments; give {_WANTED}")
+        if any(_CONTROL.search(line) for line in self.head):
+            raise CurvaeError(f"{file.path.name} is not a text file; give {_WANTED}")
 
     def check(self, separator: str, width: int) -> CurvaeError:
         """Raise for the first line with an open quote or another number of fields; if none has, return an error."""
@@ -528,26 +524,6 @@ class _Lines:
                     "remove the line break from the name"
                 )
             yield "" if number in skipped else line
-
-
-def _look(file: TextFile, whole: bool = True) -> _Lines:
-    """Read through a file once to find its comments and its first edges, or no further than these."""
-    skipped: list[int] = []
-    head: list[str] = []
-    number = -1
-    with file.open() as stream:
-        for number, line in enumerate(stream):
-            if line[0] in _STARTS and line.lstrip()[:1] in ("", "#", "%"):
-                skipped.append(number)
-            elif len(head) < HEAD:
-                head.append(line.strip("\r\n"))
-            elif not whole:
-                break
-    if not head:
-        raise CurvaeError(f"{file.path.name} contains only comments; give {_WANTED}")
-    if any(_CONTROL.search(line) for line in head):
-        raise CurvaeError(f"{file.path.name} is not a text file; give {_WANTED}")
-    return _Lines(file, number + 1 if whole else file.lines, skipped, head)
 
 
 def _sniff(lines: _Lines) -> tuple[str, list[list[str]]]:
@@ -568,7 +544,7 @@ def _sniff(lines: _Lines) -> tuple[str, list[list[str]]]:
 
 
 def _commas_are_decimal(records: Sequence[Sequence[str]]) -> bool:
-    """Whether the only commas are in numbers after the two names."""
+    """Return whether the only commas are in numbers after the two names."""
     body = records[1:] or records
     if len({len(record) for record in records}) > 1 or any("," in cell for record in body for cell in record[:2]):
         return False
@@ -603,13 +579,7 @@ def _detect_header(
     return path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv")), True
 
 
-# --- columns --------------------------------------------------------------------------------------------------------
-
-
-def _named_ends(cells: Sequence[str]) -> tuple[int, int] | None:
-    """Find two columns with usual names for the ends of an edge."""
-    folded = [re.sub(r"[\W_]", "", cell.casefold()) for cell in cells]
-    return next(((folded.index(a), folded.index(b)) for a, b in _ENDS if a in folded and b in folded), None)
+# Columns of lists of edges: which name nodes, which holds weights.
 
 
 def _likely_ends(first: Sequence[str], ends: Ends | None) -> tuple[int, int]:
@@ -618,7 +588,7 @@ def _likely_ends(first: Sequence[str], ends: Ends | None) -> tuple[int, int]:
     columns = [str(number + 1) for number in range(len(first))] if numbered else list(first)
     if ends is not None and set(ends) <= set(columns):
         return columns.index(ends[0]), columns.index(ends[1])
-    return _named_ends(first) or (0, 1)
+    return named_ends(first) or (0, 1)
 
 
 def end_columns(
@@ -643,8 +613,8 @@ def end_columns(
         if ends[0] == ends[1]:
             raise CurvaeError(f"source_column=… and target_column=… both are {ends[0]!r}; name two columns")
         return columns.index(ends[0]), columns.index(ends[1])
-    found = _named_ends(header) if header else None
-    if found is None and width > _WIDEST:
+    found = named_ends(header) if header else None
+    if found is None and width > 3:
         rows = f"curvae fit {shlex.quote(str(source))}" if isinstance(source, Path) else "PoincareVAE"
         first, second = (json.dumps(name, ensure_ascii=False) for name in columns[:2])
         raise CurvaeError(
@@ -675,7 +645,7 @@ def weight_column(source: str, header: Sequence[str] | None, width: int, ends: t
 
 
 def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
-    """Whether the first of some records holds column names.
+    """Return whether the first of some records holds column names.
 
     It does if it has the usual names, or two names that differ only in a 1 and a 2 and start no other record, or a
     text where all other records have a number.
@@ -689,9 +659,9 @@ def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
         False
     """
     first, rest = records[0], records[1:]
-    if _named_ends(first) is not None:
+    if named_ends(first) is not None:
         return True
-    if (stem := _common_stem(first)) is not None:
+    if (stem := common_stem(first)) is not None:
         series = re.compile(rf"{re.escape(stem)}[\W_]*(?:\d+|\w)", re.IGNORECASE)
         return not any(series.fullmatch(cell) for record in rest for cell in record[:2])
     if not rest:
@@ -701,42 +671,6 @@ def looks_like_header(records: Sequence[Sequence[str]]) -> bool:
     if numbers[0] and numbers[1]:
         return texts[0] and texts[1]
     return any(number and text for number, text in zip(numbers[2:], texts[2:], strict=True))
-
-
-def _common_stem(header: Sequence[str]) -> str | None:
-    """What the first two names have in common if they differ only in a 1 and a 2, or the like."""
-    a = re.fullmatch(r"(.+?)[\W_]*[1ax]", header[0].casefold())
-    b = re.fullmatch(r"(.+?)[\W_]*[2by]", header[1].casefold())
-    return a[1] if a and b and a[1] == b[1] else None
-
-
-def looks_like_edges(table: pd.DataFrame) -> bool:
-    """Whether the rows of a table are likely the edges of a graph: two names, or numbers of nodes, and maybe a weight.
-
-    Whole numbers may be measurements as well. They are numbers of nodes if the columns have usual names, no edge is
-    given twice, none joins a node to itself, and most nodes of one column are in the other too.
-
-    Example:
-        >>> looks_like_edges(pd.DataFrame({"from": [1, 1, 2], "to": [2, 3, 4]}))
-        True
-        >>> looks_like_edges(pd.DataFrame({"from": [1.5, 1.0, 2.0], "to": [2.0, 3.0, 4.0]}))
-        False
-    """
-    header, rows = [str(name) for name in table.columns], table.head(_ROWS)
-    if len(header) == 1:  # numbers that blanks separate, the first two in the place of a header
-        cells = [record.split() for record in (header[0], *rows.iloc[:, 0].astype(str))]
-        return all(len(cell) in (2, 3) and cell[0].isdecimal() and cell[1].isdecimal() for cell in cells)
-    if len(header) not in (2, 3) or any(is_text(rows.iloc[:, place]) for place in range(2, len(header))):
-        return False
-    left, right = rows.iloc[:, 0], rows.iloc[:, 1]
-    if rows.iloc[:, :2].duplicated().mean() > _REPEATED:
-        return False
-    if not all(pd.api.types.is_integer_dtype(side.dtype) for side in (left, right)):
-        return is_text(left) and is_text(right)
-    if (_named_ends(header) is None and _common_stem(header) is None) or bool((left == right).any()):
-        return False
-    sides = set(left.tolist()), set(right.tolist())
-    return len(sides[0] & sides[1]) >= min(map(len, sides)) / 2
 
 
 # Graphs from objects: of networkx and torch-geometric, sparse matrices of scipy, frames and pairs of edges.
@@ -804,11 +738,8 @@ def from_matrix(matrix: Any, weighted: bool, source: str = "the matrix", first: 
         raise CurvaeError(
             f"{source} is {rows:,} × {columns:,}; give a square matrix, with one row and one column per node"
         )
-    if matrix.dtype.kind not in "biuf":
-        raise CurvaeError(f"{source} holds {matrix.dtype}, not real numbers; convert it to float")
     memory.require(100 * rows, f"{source} ({rows:,} nodes)", fix="give a smaller graph")
-    matrix = csr_array(matrix, dtype=np.float64, copy=True)
-    matrix.sum_duplicates()
+    matrix = csr_array(as_matrix(matrix, source), dtype=np.float64, copy=True)
     matrix.eliminate_zeros()
     if not np.isfinite(matrix.data).all():
         raise CurvaeError(f"{source} holds missing or infinite values; replace them")
@@ -826,18 +757,41 @@ def read_adjacency(path: Path, weighted: bool) -> RawGraph:
     return from_matrix(read_sparse(path), weighted, path.name, first=0 if path.suffix.lower() == ".npz" else 1)
 
 
-def from_frame(
-    frame: pd.DataFrame, weighted: bool, source: str = "the frame of edges", ends: Ends | None = None
-) -> RawGraph:
+def from_frame(frame: pd.DataFrame, weighted: bool, ends: Ends | None = None) -> RawGraph:
     """Take a graph from a frame with one edge per row; columns are found as in a text file with a header."""
     header = [str(name) for name in frame.columns]
-    a, b = end_columns(source, header, len(header), ends)
-    coded = code_nodes(frame.iloc[:, a], frame.iloc[:, b])
-    raw = RawGraph(source, *number_nodes(source, *coded), ends=(header[a], header[b]))
+    return _from_columns("the frame of edges", header, lambda columns: frame.iloc[:, columns], weighted, ends)
+
+
+def read_parquet_edges(path: Path, weighted: bool, ends: Ends | None = None) -> RawGraph:
+    """Read a list of edges from a Parquet file, of which only the columns needed are read."""
+    with opened_parquet(path) as file:
+        header = [str(name) for name in file.schema_arrow.names if not name.startswith("__index_level")]
+
+        def read(columns: list[int]) -> pd.DataFrame:
+            rows, wanted = file.metadata.num_rows, [header[column] for column in columns]
+            memory.require(64 * rows * len(wanted), f"{path.name} ({rows:,} edges)", fix="use fewer edges")
+            return file.read(wanted).select(wanted).to_pandas(ignore_metadata=True)
+
+        return _from_columns(path, header, read, weighted, ends)
+
+
+def _from_columns(
+    source: str | Path,
+    header: list[str],
+    read: Callable[[list[int]], pd.DataFrame],
+    weighted: bool,
+    ends: Ends | None,
+) -> RawGraph:
+    """Take a graph from columns, of which `read` returns those with the given positions."""
+    name, (left, right) = Path(source).name, end_columns(source, header, len(header), ends)
+    weights = [weight_column(name, header, len(header), (left, right))] if weighted else []
+    frame = read([left, right, *weights])
+    coded = code_nodes(frame.iloc[:, 0], frame.iloc[:, 1])
+    raw = RawGraph(name, *number_nodes(name, *coded), ends=(header[left], header[right]))
     if weighted or len(header) == 3:
-        weights = frame.iloc[:, weight_column(source, header, len(header), (a, b))]
-        raw.set_weights(weights, weighted, lambda row: f"row {row + 1}")
-    elif len(header) > 3:
+        raw.set_weights(frame.iloc[:, 2] if weighted else [], weighted, lambda row: f"row {row + 1}")
+    elif len(header) > 2:
         raw.messages.note(_LEFT_OUT.format(count(len(header) - 2, "column")))
     return raw
 
@@ -868,8 +822,6 @@ def from_pairs(source: Any, weighted: bool) -> RawGraph:
     return RawGraph(what, *number_nodes(what, *code_nodes(*(pd.Series(column) for column in pairs.T))))
 
 
-_CHUNK = 2**20
-_MEMORY = 30  # bytes for the elements and the graph, per byte of the file
 _SPACE = "{http://graphml.graphdrawing.org/xmlns}"
 _NEEDED = {"node": ("id",), "edge": ("source", "target"), "data": ("key",), "key": ("id",)}
 
@@ -892,8 +844,6 @@ def read_graphml(path: Path, weighted: bool) -> RawGraph:
             graph = reader.make_graph(root.find(f"{_SPACE}graph"), keys, defaults)
     except CurvaeError:
         raise
-    except BROKEN_GZIP as error:
-        raise CurvaeError(f"{path.name} is not a complete gzip file ({one_line(error)}); pack it again") from error
     except (ElementTree.ParseError, NetworkXError, LookupError, ValueError) as error:  # some of unknown encodings
         raise CurvaeError(f"{path.name} cannot be read as GraphML: {one_line(error)}; save it again") from error
     for items, kind in ((graph.nodes, "node"), (graph.edges, "edge")):
@@ -912,9 +862,10 @@ def _parse_xml(path: Path) -> ElementTree.Element:
 
     chunks, size = [], 0
     with open_file(path) as stream:
-        while chunk := stream.read(_CHUNK):
+        while chunk := stream.read(2**20):
             size += len(chunk)
-            memory.require(_MEMORY * size, f"{path.name} (at least {size:,} bytes)", fix="use fewer edges")
+            # Of the elements and the graph, per byte of the file.
+            memory.require(30 * size, f"{path.name} (at least {size:,} bytes)", fix="use fewer edges")
             chunks.append(chunk)
     return ElementTree.fromstringlist(chunks, ElementTree.XMLParser(target=Builder()))
 
@@ -973,26 +924,6 @@ def _check_elements(source: str, found: Mapping[str, list[ElementTree.Element]])
         raise CurvaeError(f"{source} has edges to nodes that it does not list: {quoted(unknown)}; add them")
 
 
-# Lists of edges in Parquet files, of which only the columns needed are read.
-
-
-def read_parquet_edges(path: Path, weighted: bool, ends: Ends | None = None) -> RawGraph:
-    """Read a list of edges, one a row; columns are found by their names as in a text file with a header."""
-    with opened_parquet(path) as file:
-        header = [str(name) for name in file.schema_arrow.names if not name.startswith("__index_level")]
-        left, right = end_columns(path, header, len(header), ends)
-        ends = header[left], header[right]
-        weights = [header[weight_column(path.name, header, len(header), (left, right))]] if weighted else []
-        wanted = [*ends, *weights]
-        rows = file.metadata.num_rows
-        memory.require(64 * rows * len(wanted), f"{path.name} ({rows:,} edges)", fix="use fewer edges")
-        frame = file.read(wanted).select(wanted).to_pandas(ignore_metadata=True)
-    raw = from_frame(frame, weighted, path.name, ends)
-    if not weighted and len(header) > 2:
-        raw.messages.note(_LEFT_OUT.format(count(len(header) - 2, "column")))
-    return raw
-
-
 # How the names of graph files end, before .gz, and what reads them; others are lists of edges.
 GRAPH_FILES: dict[str, Callable[..., RawGraph]] = {
     ".npz": read_adjacency,
@@ -1000,5 +931,3 @@ GRAPH_FILES: dict[str, Callable[..., RawGraph]] = {
     ".graphml": read_graphml,
     ".parquet": read_parquet_edges,
 }
-
-_UNREAD = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".npy", ".pkl", ".gpickle", ".pt")

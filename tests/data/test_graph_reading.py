@@ -18,9 +18,9 @@ import scipy.io
 import scipy.sparse as sp
 
 from curvae.data import Graph, load, load_graph, memory
-from curvae.data.graphs import reading
-from curvae.data.graphs.merging import RawGraph
-from curvae.data.graphs.reading import GRAPH_FILES
+from curvae.data import graph_reading as reading
+from curvae.data.graph_merging import RawGraph
+from curvae.data.graph_reading import GRAPH_FILES
 from curvae.errors import CurvaeError
 from paths import ROOT
 from reading import PEOPLE, PLAIN, random_graph, weights, write
@@ -417,14 +417,14 @@ def test_an_error_of_the_system_is_one_line(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error", "g.edges")
 
-    monkeypatch.setattr("curvae.data.graphs.reading.open_file", fail)
+    monkeypatch.setattr("curvae.data.graph_reading.open_file", fail)
     assert refusal(write(tmp_path, PLAIN, "g.edges")) == (
         "g.edges cannot be read: Input/output error; check the file and its permissions"
     )
 
 
 def test_a_list_too_large_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("curvae.data.graphs.reading.pd.read_csv", lambda *_, **__: pytest.fail("read"))
+    monkeypatch.setattr("curvae.data.graph_reading.pd.read_csv", lambda *_, **__: pytest.fail("read"))
     monkeypatch.setattr(memory, "available", lambda: 100)
     assert "needs about" in refusal(write(tmp_path, PLAIN, "g.edges"))
     assert "needs about" in refusal(sp.csr_array(nx.to_scipy_sparse_array(nx.path_graph(3))))
@@ -609,8 +609,8 @@ def test_codes_of_numbers(scale):
 def test_a_large_file_is_not_looped_over(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "LARGE", 0)
     looked = []
-    look = reading._look
-    monkeypatch.setattr(reading, "_look", lambda file, whole=True: looked.append(whole) or look(file, whole))
+    look = reading._Lines
+    monkeypatch.setattr(reading, "_Lines", lambda file, whole=True: looked.append(whole) or look(file, whole))
     Path(path := tmp_path / "edges.csv").write_text("".join(f"{i},{i + 1}\n" for i in range(500)))
     assert load_graph(path).n_edges == 500
     assert looked == [False]
@@ -795,7 +795,7 @@ def test_a_graphml_file_too_large_is_refused_while_it_is_unpacked(
 ) -> None:
     (tmp_path / "g.graphml.gz").write_bytes(gzip.compress((HEAD + BODY).encode() + b" " * 2**24))
     monkeypatch.setattr("curvae.data.memory.available", lambda: 2**26)
-    monkeypatch.setattr("curvae.data.graphs.reading.ElementTree.XMLParser", lambda **_: pytest.fail("parsed"))
+    monkeypatch.setattr("curvae.data.graph_reading.ElementTree.XMLParser", lambda **_: pytest.fail("parsed"))
     assert "GB of memory" in refusal(tmp_path / "g.graphml.gz")
 
 
@@ -993,7 +993,7 @@ def test_graphs_are_looked_for_then_fetched(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_checksums_are_those_of_the_document() -> None:
-    from curvae.data.graphs.reading import BUILT_IN_GRAPHS
+    from curvae.data.graph_reading import BUILT_IN_GRAPHS
 
     document = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     for name, (_, file, checksum) in BUILT_IN_GRAPHS.items():

@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 
 from curvae.data import load
+from curvae.data.column_statistics import column_statistics, complete_rows
 from curvae.data.dataset import Scaling
-from curvae.data.statistics import column_statistics, complete_rows
 from curvae.errors import CurvaeError
 from curvae.models.likelihoods import base, choose_likelihood
 from disk_data import MEMORY
