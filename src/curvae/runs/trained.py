@@ -407,7 +407,10 @@ def sample_run(
         write_array(paths[0], drawn.reshape(-1, *schema.shape).astype(np.float32))
         write_bytes(paths[1], pages.samples_picture(means.reshape(-1, *schema.shape)).png)
     else:
-        write_tables(paths[0], [_table(drawn, schema).assign(**(covariates or {}))])
+        table = _table(drawn, schema)
+        for name, value in (covariates or {}).items():
+            table[name] = value
+        write_tables(paths[0], [table])
     return paths, Step("embed", (str(run), str(paths[0])))
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..data import Graph, Schema, load
 from ..data.column_statistics import Missing
-from ..data.files import Messages, count, opened_parquet, quoted, require_file
+from ..data.files import Messages, count, opened_parquet, parquet_batches, quoted, require_file
 from ..data.graph_data import steps_from
 from ..data.loading import BUILT_IN
 from ..data.tables import average_context, read_frame
@@ -126,7 +126,7 @@ def table_pieces(path: Path, columns: list[str] | None = None) -> Iterator[pd.Da
         yield table if columns is None else table[columns]
         return
     with opened_parquet(path) as file:
-        for batch in file.iter_batches(_ROWS, columns=columns):
+        for batch in parquet_batches(file, _ROWS, columns):
             piece = batch.to_pandas()
             yield piece.astype({name: str for name in ("id", "label") if name in piece})
 
