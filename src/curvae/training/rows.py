@@ -114,7 +114,7 @@ class Rows:
         for start in range(0, values.shape[0], _BLOCK):
             part = values[start : start + _BLOCK]
             part = part if isinstance(part, np.ndarray) else part.toarray()
-            scaled[start : start + _BLOCK] = torch.from_numpy(self._scaling.apply(part))
+            scaled.numpy()[start : start + _BLOCK] = self._scaling.apply(part)
         return scaled.to(self.device)
 
     def read(self, index: Tensor) -> dict[str, Tensor]:
@@ -525,27 +525,27 @@ class DiskRows(ModelRows):
         order = self._order(plan, number)
         positions = np.empty_like(order)
         positions[order] = np.arange(len(order))
-        mine, target = self._share.owns(positions), torch.from_numpy(self._share.count_before(positions))
+        mine, target = self._share.owns(positions), self._share.count_before(positions)
         # Room from NumPy: what torch allocated, it may keep for itself when it is released.
         parts = {
-            name: torch.from_numpy(np.empty((int(mine.sum()), *part.shape[1:]), part.numpy().dtype))
+            name: np.empty((int(mine.sum()), *part.shape[1:]), part.numpy().dtype)
             for name, part in {**self.rows.read(self.index[:0]), "positions": self.index[:0]}.items()
         }
 
         def place(block: int, first: int) -> None:
             """Bring the rows of a block to their positions; the first of them is this one of the round."""
             start, stop = self._firsts[block : block + 2].tolist()
-            rows = torch.from_numpy(np.flatnonzero(mine[first : first + stop - start]))
+            rows = np.flatnonzero(mine[first : first + stop - start])
             if len(rows):
-                index = start + rows
+                index = torch.from_numpy(start + rows)
                 for name, part in {**self.rows.read(self.index[index]), "positions": index}.items():
-                    parts[name][target[first + rows]] = part
+                    parts[name][target[first + rows]] = part.numpy()  # faster than torch for rows in any order
 
         blocks = plan.rounds[number]
         firsts = np.cumsum(self._counts[blocks]) - self._counts[blocks]
         for _ in self._readers.map(place, blocks.tolist(), firsts.tolist()):
             pass
-        return parts
+        return {name: torch.from_numpy(part) for name, part in parts.items()}
 
 
 class StackedRows(ModelRows):
