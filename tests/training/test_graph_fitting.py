@@ -27,7 +27,7 @@ from curvae.training.config import GraphConfig
 from curvae.training.graph_evaluate import embed_graph, judge_split, link_figures
 from curvae.training.graph_problem import (
     GraphEngine,
-    Observed,
+    TrainingGraph,
     build_graph_model,
     compare_graph,
     fit_graph,
@@ -113,7 +113,9 @@ def test_what_differs_in_more_than_numbers_is_trained_apart():
 
 def test_a_step_follows_the_gradient_of_the_elbo():
     data, config = graph(), replace(SMALL, epochs=1, learning_rate=1e-3, samples=2, pairs="all", hide=0.0, beta=1.0)
-    engine = GraphEngine([build_graph_model(config, 40).double()], [config], [Observed.of(data, dtype=torch.float64)])
+    engine = GraphEngine(
+        [build_graph_model(config, 40).double()], [config], [TrainingGraph.from_graph(data, dtype=torch.float64)]
+    )
     model = build_graph_model(config, 40).double()
     noise = model.noise(40, 2, engine._generator(0, 0))
     loss = -model.elbo(
@@ -151,7 +153,7 @@ def test_weights_and_features_are_seen():
     torch.testing.assert_close(seen.features.mean(0), torch.zeros(3), atol=1e-6, rtol=0)
     torch.testing.assert_close(seen.features.std(0, correction=0), torch.ones(3))
     kept = split_edges(weighted).train
-    part = Observed.of(weighted, kept)
+    part = TrainingGraph.from_graph(weighted, kept)
     known = {tuple(edge): w for edge, w in zip(weighted.edges.tolist(), weighted.weights.tolist(), strict=True)}
     assert np.allclose(part.weights, [known[tuple(edge)] for edge in kept.tolist()])
 
@@ -456,7 +458,7 @@ def test_heavier_edges_end_up_nearer():
 
 def test_units_of_weights_do_not_matter_to_the_likelihood():
     data = directed_graph(weighted=True)
-    one, other = (Observed.of(replace(data, weights=unit * data.weights)) for unit in (1.0, 1000.0))
+    one, other = (TrainingGraph.from_graph(replace(data, weights=unit * data.weights)) for unit in (1.0, 1000.0))
     weights = one.all_pairs(balanced=True).weight
     torch.testing.assert_close(weights, other.all_pairs(balanced=True).weight)
     assert float(weights.mean()) == pytest.approx(1.0)
@@ -517,7 +519,7 @@ def test_products_see_a_sample_of_the_pairs_of_smaller_graphs(monkeypatch, produ
     assert pairs.exact(8192) and not pairs.exact(8193)
     assert pairs.exact(2048, listed=True) and not pairs.exact(2049, listed=True)
     monkeypatch.setattr(pairs, "_EXACT_LISTED", 29)
-    seen, found = Observed.of(product_graph), {}
+    seen, found = TrainingGraph.from_graph(product_graph), {}
     product = replace(GRAPH, pairs="all", popularity="off")
     for config in (product, product.with_space("h2")):
         model = fit_graph(replace(config, epochs=2), product_graph).model

@@ -23,7 +23,7 @@ from curvae.training.graph_evaluate import embed_graph, link_figures, neighbourh
 from curvae.training.graph_problem import (
     FittedGraph,
     GraphEngine,
-    Observed,
+    TrainingGraph,
     build_graph_model,
     feature_scaling,
     fit_graph,
@@ -130,7 +130,7 @@ def test_resume_is_exact(tmp_path, monkeypatch):
 def test_edges_are_hidden_from_the_encoder_and_the_others_stand_for_them():
     data = graph(400, 4)
     config = replace(SMALL, hide=0.25)
-    engine = GraphEngine([build_graph_model(config, 400)], [config], [Observed.of(data)])
+    engine = GraphEngine([build_graph_model(config, 400)], [config], [TrainingGraph.from_graph(data)])
     whole, shown = engine._adjacencies[0], [engine._shown(0, epoch) for epoch in (0, 1)]
     assert torch.equal(shown[0], engine._shown(0, 0)) and not torch.equal(*shown)
     kept = [int((one.triu(1) > 0).sum()) / data.n_edges for one in shown]
@@ -138,7 +138,7 @@ def test_edges_are_hidden_from_the_encoder_and_the_others_stand_for_them():
     degrees = [1 / one.diagonal() - 1 for one in (whole, *shown)]
     assert abs(float(degrees[1].mean() / degrees[0].mean()) - 1) < 0.05
     free = replace(config, encoder="free")
-    engine = GraphEngine([build_graph_model(free, 400)], [free], [Observed.of(data)])
+    engine = GraphEngine([build_graph_model(free, 400)], [free], [TrainingGraph.from_graph(data)])
     assert engine._shown(0, 0) is engine._adjacencies[0]
 
 
@@ -147,7 +147,7 @@ def test_nodes_that_hidden_edges_leave_alone_are_not_pushed_away():
     data = graph()
     more = Graph(np.arange(90).astype(str), data.edges)
     config = replace(SMALL, encoder="free", epochs=1)
-    engine = GraphEngine([build_graph_model(config, 90)], [config], [Observed.of(more)])
+    engine = GraphEngine([build_graph_model(config, 90)], [config], [TrainingGraph.from_graph(more)])
     pairs = torch.cat([engine._pairs(0, epoch, torch.Generator()).nodes for epoch in range(20)], 1)
     assert int(pairs.max()) < 60
 

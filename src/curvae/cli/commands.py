@@ -12,7 +12,7 @@ import click
 from .. import __version__
 from ..errors import CurvaeError
 from ..settings import GraphSettings, RowSettings, described
-from .console import Answer, LazyModule, command, program, run_program
+from .console import CommandResult, LazyModule, command, program, run_program
 from .options import FILE, files, option, refuse, setting_options
 
 __all__ = ["app", "covariate_values", "explain", "export", "likelihood_lines", "link_lines", "main"]
@@ -35,10 +35,10 @@ else:
     "force",
     example="export runs/cells-1 --onnx",
 )
-def export(reporter: Reporter, run: Path, **asked: Any) -> Answer:
+def export(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
     """Write encoder and decoder of a run for other programs, from and to values in original units."""
     paths = [str(path) for path in runs.export_run(run, reporter=reporter, **asked)]
-    return Answer({"files": paths}, [f"wrote: {path}" for path in paths], runs.Step("view", (str(run),)))
+    return CommandResult({"files": paths}, [f"wrote: {path}" for path in paths], runs.Step("view", (str(run),)))
 
 
 @command(
@@ -52,9 +52,9 @@ def export(reporter: Reporter, run: Path, **asked: Any) -> Answer:
     "device",
     example="explain runs/cells-1 --from cell17 --to cell4",
 )
-def explain(run: Path, **asked: Any) -> Answer:
+def explain(run: Path, **asked: Any) -> CommandResult:
     """Which columns change on the way across the map of a run, from a row or label to another?"""
-    return Answer(*runs.explain_run(run, **asked), runs.Step("view", (str(run),)))
+    return CommandResult(*runs.explain_run(run, **asked), runs.Step("view", (str(run),)))
 
 
 # Results of commands as lines for people, and what the next command needs.
@@ -141,10 +141,10 @@ _GRAPH = ("nodes", "features", "features_file", "weighted", "source_column", "ta
     option("--quick", is_flag=True, help="Three epochs per training, to try the installation."),
     example="demo -o demo",
 )
-def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
+def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> CommandResult:
     """Find a hierarchy in built-in data, and none in flat data; writes a report."""
     page, found = runs.demonstrate(output, seed, quick, reporter)
-    return Answer(
+    return CommandResult(
         {"report": str(page), **{name: result.to_json() for name, result in found.items()}},
         [f"report: {page}"],
         runs.Step("fit", ("branching-diffusion",), {"prior_scale": 1.7}),
@@ -167,7 +167,7 @@ def demo(reporter: Reporter, output: Path, seed: int, quick: bool) -> Answer:
     *setting_options("fit", RowSettings),
     example="fit cells.csv --label type --id barcode -o runs/cells",
 )
-def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
+def fit(reporter: Reporter, data: str, **asked: Any) -> CommandResult:
     """Train a model on data; writes a run folder with the map, the model and a report."""
     return _trained(runs.Source, data, asked, reporter)
 
@@ -201,7 +201,7 @@ def fit(reporter: Reporter, data: str, **asked: Any) -> Answer:
     "graph calls.csv --source caller --target called --links 50\n"
     "graph taxonomy.csv --reconstruct --dim 5",
 )
-def graph(reporter: Reporter, data: str, **asked: Any) -> Answer:
+def graph(reporter: Reporter, data: str, **asked: Any) -> CommandResult:
     """Train a model on a graph; writes a run folder with the map, the model and a report."""
     if asked.pop("reconstruct"):
         asked |= {"settings": {**asked["settings"], "encoder": "free"}, "splits": 0}
@@ -215,14 +215,14 @@ def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, 
     return source, {name: value for name, value in asked.items() if name not in reading}
 
 
-def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) -> Answer:
+def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) -> CommandResult:
     source, asked = _split(kind, data, asked)
     folder, summary, written, following = runs.train_run(source, **asked, reporter=reporter)
     files = {"report": folder / "report.html", "embedding": runs.embedding_path(folder)}
     files |= (more := {path.stem: path for path in written})
     lines = [f"{name}: {path}" for name, path in files.items()]
     found = {"run": str(folder), **summary, **{name: str(path) for name, path in more.items()}}
-    return Answer(found, lines, following)
+    return CommandResult(found, lines, following)
 
 
 @command(
@@ -238,10 +238,10 @@ def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) ->
     "device",
     example="embed runs/cells-1 new-cells.csv -o new.csv",
 )
-def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
+def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> CommandResult:
     """Place new rows, or the nodes of a graph with other edges, on the map of a run; columns are matched by name."""
     path, following = runs.embed_run(run, data, reporter=reporter, **asked)
-    return Answer({"embedding": str(path)}, [f"embedding: {path}"], following)
+    return CommandResult({"embedding": str(path)}, [f"embedding: {path}"], following)
 
 
 @command(
@@ -256,10 +256,10 @@ def embed(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     "device",
     example="impute runs/cells-1 cells.csv -o filled.csv",
 )
-def impute(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
+def impute(reporter: Reporter, run: Path, data: str, **asked: Any) -> CommandResult:
     """Fill in missing values with what the model of a run, trained with --missing model, expects there."""
     path, values, rows, following = runs.impute_run(run, data, reporter=reporter, **asked)
-    return Answer(
+    return CommandResult(
         {"imputed": str(path), "values": values, "rows": rows},
         [f"imputed: {path}, {values:,} values in {rows:,} rows"],
         following,
@@ -282,7 +282,7 @@ def impute(reporter: Reporter, run: Path, data: str, **asked: Any) -> Answer:
     "device",
     example="sample runs/cells-1 -n 100 -o samples.csv",
 )
-def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> Answer:
+def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> CommandResult:
     """Draw new rows, in original units, or new graphs from the model of a run.
 
     From a model of counts with an exposure, rows of exposure 1.
@@ -295,7 +295,7 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
     values = dict(entry.partition("=")[::2] for entry in covariates)
     files, following = runs.sample_run(run, count, covariates=values, **asked)
     paths = [str(path) for path in files]
-    return Answer({"samples": paths}, [f"samples: {path}" for path in paths], following)
+    return CommandResult({"samples": paths}, [f"samples: {path}" for path in paths], following)
 
 
 @command(
@@ -320,7 +320,7 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
     "device",
     example="evaluate runs/cells-1 new-cells.csv -o scores.csv",
 )
-def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **asked: Any) -> Answer:
+def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **asked: Any) -> CommandResult:
     """Marginal log-likelihood of data under the model of a run; of a graph, how well its edges are found.
 
     The file of -o has a line for each row: the log-likelihood of its standardised columns, the standard error of that,
@@ -332,9 +332,9 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     rows = "samples" in found
     lines = likelihood_lines(found) if rows else link_lines(found)
     if rows and "new" in found["parts"] and runs.shows_new_rows(run, found["parts"]["new"]["rows"]):
-        return Answer(found, lines, runs.Step("view", (str(run),), {"rows": data, "missing": asked["missing"]}))
+        return CommandResult(found, lines, runs.Step("view", (str(run),), {"rows": data, "missing": asked["missing"]}))
     drawn = {"count": 100 if rows else 10, "covariates": covariate_values(run)}
-    return Answer(found, lines, runs.Step("sample", (str(run),), drawn))
+    return CommandResult(found, lines, runs.Step("sample", (str(run),), drawn))
 
 
 @command(
@@ -356,7 +356,7 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     *setting_options("compare", RowSettings, GraphSettings),
     example="compare cells.csv --label type --group donor --repeats 10",
 )
-def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, **asked: Any) -> Answer:
+def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, **asked: Any) -> CommandResult:
     """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
     try:
         values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
@@ -370,7 +370,7 @@ def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, 
     source, more = _split(runs.GraphSource if graph else runs.Source, data, asked)
     more = {name: value for name, value in more.items() if name not in rows | graphs}
     folder, found, following = runs.compare_run(source, curvatures=values, **more, reporter=reporter)
-    return Answer({"folder": str(folder), **found.to_json()}, [f"report: {folder / 'report.html'}"], following)
+    return CommandResult({"folder": str(folder), **found.to_json()}, [f"report: {folder / 'report.html'}"], following)
 
 
 @command(
@@ -384,12 +384,12 @@ def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, 
     option("--device", default="auto", help="auto, cpu or cuda (auto)."),
     example="paper table1 --quick",
 )
-def paper(reporter: Reporter, what: str, only: tuple[str, ...], **asked: Any) -> Answer:
+def paper(reporter: Reporter, what: str, only: tuple[str, ...], **asked: Any) -> CommandResult:
     """Reproduce the tables and figures of the paper; the same command continues an interrupted run."""
     from ..paper import reproduce
 
     named = [name for names in only for name in names.split(",")]
-    return Answer(*reproduce(what, only=named, reporter=reporter, **asked))
+    return CommandResult(*reproduce(what, only=named, reporter=reporter, **asked))
 
 
 @command(
@@ -418,7 +418,7 @@ def paper(reporter: Reporter, what: str, only: tuple[str, ...], **asked: Any) ->
     "force",
     example="view runs/cells-1 --rows new-cells.csv -o new.html",
 )
-def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
+def view(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
     """Write the map of a run as an interactive map (one HTML page) or as a picture."""
     if asked["rows"] is None:
         refuse("without --rows", ("missing",))
@@ -429,7 +429,7 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> Answer:
         same |= {name: asked[name] for name in ("rows", "missing", "label", "factor")}
         same["data"] = asked["data"] if asked["label"] else None
         following = runs.Step("view", (str(run),), same, "the map as a picture")
-    return Answer({"map": str(path), "inside": shown.inside}, [f"map: {path}"], following)
+    return CommandResult({"map": str(path), "inside": shown.inside}, [f"map: {path}"], following)
 
 
 # Options of `diagnose` that have no meaning for distances, a graph or a run.
@@ -465,11 +465,11 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph", *_EDGES)
     "seed",
     example="diagnose cells.csv --label type --id barcode -o hierarchy.html",
 )
-def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | None, **asked: Any) -> Answer:
+def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | None, **asked: Any) -> CommandResult:
     """Is there a hierarchy in data? Of a run: how well does its map recover a known tree?"""
     if tree is not None or newick is not None or runs.is_run(data):
         refuse("with a run", _OF_DATA)
-        return Answer(*runs.diagnose_run(Path(data), tree, newick, asked["seed"], asked["force"], reporter))
+        return CommandResult(*runs.diagnose_run(Path(data), tree, newick, asked["seed"], asked["force"], reporter))
     graph, reading = asked.pop("graph"), {name: asked.pop(name) for name in _EDGES}
     refuse(*(("with --graph", (*_OF_TABLES, "distances")) if graph else ("without --graph", _EDGES)))
     if asked["distances"]:
@@ -480,7 +480,7 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     found, following = runs.diagnose_data(source, **asked, reporter=reporter)
     report = None if asked["output"] is None else str(asked["output"])
     lines = [found.sentence, *runs.figures(found), *([] if report is None else [f"report: {report}"])]
-    return Answer({"report": report, **found.to_json()}, lines, following)
+    return CommandResult({"report": report, **found.to_json()}, lines, following)
 
 
 @command(
@@ -500,7 +500,7 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     "seed",
     example="judge cells.csv umap.csv --label type --id barcode",
 )
-def judge(reporter: Reporter, data: str, **asked: Any) -> Answer:
+def judge(reporter: Reporter, data: str, **asked: Any) -> CommandResult:
     """How faithful is a map, made by any program, to the data that it shows? Beside PCA.
 
     Rows are matched by the column --id, or in their order; all other columns of numbers are coordinates.
@@ -509,16 +509,16 @@ def judge(reporter: Reporter, data: str, **asked: Any) -> Answer:
     found, following = runs.judge_map(source, **asked, reporter=reporter)
     report = None if asked["output"] is None else str(asked["output"])
     lines = [*runs.faithful_lines(found), *([] if report is None else [f"report: {report}"])]
-    return Answer({"report": report, **found.to_json()}, lines, following)
+    return CommandResult({"report": report, **found.to_json()}, lines, following)
 
 
 @command(option("--bibtex", is_flag=True, help="As BibTeX."), example="cite --bibtex")
-def cite(bibtex: bool) -> Answer:
+def cite(bibtex: bool) -> CommandResult:
     """How to cite Curvae and the paper it implements."""
     from .. import report
 
     text = report.bibtex() if bibtex else report.citation()
-    return Answer({"bibtex" if bibtex else "citation": text}, text.splitlines())
+    return CommandResult({"bibtex" if bibtex else "citation": text}, text.splitlines())
 
 
 app = program(

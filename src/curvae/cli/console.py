@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BROKEN_PIPE",
-    "Answer",
+    "CommandResult",
     "LazyModule",
     "Signals",
     "SteadyStream",
@@ -274,7 +274,7 @@ def console_reporter(quiet: bool, words: Callable[[str], str], resumable: Callab
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """What a command found.
 
     Arguments:
@@ -319,7 +319,9 @@ class _Program(click.Group):
         return list(self.commands)
 
 
-def command(*parameters: click.Parameter | str, example: str) -> Callable[[Callable[..., Answer]], click.Command]:
+def command(
+    *parameters: click.Parameter | str, example: str
+) -> Callable[[Callable[..., CommandResult]], click.Command]:
     """Make a function a command of the program; what it returns is printed.
 
     It is called with the parameters by name, and with a `reporter` for messages and progress, if it takes one. Settings
@@ -335,7 +337,7 @@ def command(*parameters: click.Parameter | str, example: str) -> Callable[[Calla
         one for one in known if isinstance(one, SetOption) or (isinstance(one, SettingOption) and one.default is None)
     ]
 
-    def make(function: Callable[..., Answer]) -> click.Command:
+    def make(function: Callable[..., CommandResult]) -> click.Command:
         def call(quiet: bool, as_json: bool, **values: Any) -> None:
             context = click.get_current_context()
             commands = (context.command, *context.parent.command.commands.values())  # type: ignore[union-attr]

@@ -54,7 +54,7 @@ _LABEL = re.compile(r"(?:^|[\W_])(?:labels?|class|target|cluster)$", re.IGNORECA
 
 @dataclass
 class ColumnTexts:
-    """The different texts of a column, by which its cells are told apart: numbers too, where they are categories.
+    """The different texts of a column, by which its cells are distinguished: numbers too, where they are categories.
 
     Arguments:
         positions: position of each text; numbers stand for themselves, for how they are written depends on the others.
@@ -62,7 +62,7 @@ class ColumnTexts:
         floats: whether numbers with a decimal point are among the cells.
         categorical: whether the column is of a type for categories.
         first: the first cell that is not a number, with its row; None if all are numbers or missing.
-        most: different texts that are told apart; the others are treated as missing.
+        most: different texts that are distinguished; the others are treated as missing.
         many: whether there are more.
     """
 

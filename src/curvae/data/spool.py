@@ -61,7 +61,7 @@ class Storage:
         memory: bytes.
         cache: folder for copies, which stay there and are used again; by default they are in the user's cache until the
             process ends.
-        counter: told how far a copy is.
+        counter: called with the progress of a copy.
     """
 
     memory: int
@@ -240,7 +240,7 @@ class _Writer:
         names: columns that name rows, labels or groups, which stay text, character by character.
         categories: columns of categories, which do so too.
         covariates: columns that are copied as numbers or positions even if they name something.
-        counter: told how far it is.
+        counter: called with the progress.
     """
 
     def __init__(

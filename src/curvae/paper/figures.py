@@ -429,7 +429,7 @@ def tree_maps(maps: Sequence[Map], tree: Tree, gyroplanes: bool = False) -> Figu
         steepest = None
         if gyroplanes:
             p, a = one.hyperplanes
-            # Those with the longest normals, as many as can be told apart.
+            # Those with the longest normals, as many as can be distinguished.
             longest = a.norm(dim=1).argsort(descending=True)[:HYPERPLANES]
             steepest = p[longest], a[longest]
         latent_map(

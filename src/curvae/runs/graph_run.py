@@ -39,10 +39,10 @@ from .folders import embedding_table, write_map
 from .run import (
     CurvaturePlan,
     GraphSource,
-    Place,
     Reporter,
     Request,
     Result,
+    RunContext,
     Step,
     TrainingPlan,
     comparable,
@@ -117,7 +117,7 @@ class GraphTrainingPlan(TrainingPlan):
     splits: Sequence[EdgeSplit]
 
     def train(
-        self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]
+        self, place: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]
     ) -> tuple[FittedGraph, MappedGraph, list[FittedGraph]]:
         """Train a model of all edges, whose map is written at once, and for each split one that predicts hidden edges.
 
@@ -156,7 +156,7 @@ class GraphTrainingPlan(TrainingPlan):
     def judge(
         self,
         trained: tuple[FittedGraph, MappedGraph, list[FittedGraph]],
-        place: Place,
+        place: RunContext,
         seconds: float,
         reporter: Reporter,
     ) -> Result:

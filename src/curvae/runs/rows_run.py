@@ -50,10 +50,10 @@ from .folders import embedding_table
 from .run import (
     CurvaturePlan,
     DataSource,
-    Place,
     Reporter,
     Request,
     Result,
+    RunContext,
     Source,
     Step,
     TrainingPlan,
@@ -146,7 +146,7 @@ def embedding_tables(
         fitted: the model.
         data: the rows.
         frames: from which the factors of the map are drawn.
-        reporter: told how far it is.
+        reporter: shows the progress.
         split: what rows were for; all are new by default.
     """
     fitted, advance = fitted.double(), reporter.counter("embedding", len(data))
@@ -283,7 +283,7 @@ class RowsTrainingPlan(TrainingPlan):
     tasks: Sequence[RowsTask]
 
     def train(
-        self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]
+        self, place: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]
     ) -> tuple[Fitted, list[Embedding]]:
         """Train all models; return the first and the maps of all that did not fail."""
         problem, repeats = replace(self.problem, asked=place.device), len(self.tasks)
@@ -305,7 +305,7 @@ class RowsTrainingPlan(TrainingPlan):
         return replace(found[0], reason=self.facts["likelihood_reason"]), maps
 
     def judge(
-        self, trained: tuple[Fitted, list[Embedding]], place: Place, seconds: float, reporter: Reporter
+        self, trained: tuple[Fitted, list[Embedding]], place: RunContext, seconds: float, reporter: Reporter
     ) -> Result:
         data, split, config, (fitted, maps) = self.sample, self.parts, self.config, trained
         embedding, source, last = maps[0], self.source.shown, fitted.last
@@ -510,7 +510,9 @@ def _beaten(found: Comparison) -> list[str]:
 def diagnose_table(
     source: Source, metric: Metric, distances: bool, seed: int, reporter: Reporter, step: Callable[[str], None]
 ) -> tuple[Diagnosis, NDArray[np.str_] | None, Section, tuple[str, ...]]:
-    """Test rows for a hierarchy, as a model would see them, or a matrix of distances; `step` is told what is done.
+    """Test rows for a hierarchy, as a model would see them, or a matrix of distances.
+
+    `step` is called with the name of each step.
 
     Returns:
         What was found, the labels of the rows, what was done to the data, and warnings about them.

@@ -33,11 +33,11 @@ __all__ = [
     "DataSource",
     "GraphSource",
     "Orientation",
-    "Place",
     "Plan",
     "Reporter",
     "Request",
     "Result",
+    "RunContext",
     "Source",
     "Step",
     "TrainingPlan",
@@ -204,7 +204,7 @@ class Reporter:
         progress: takes the name of a task, the work done, the work in all, and the latest figures.
         command: puts a step into the words of whoever started the run.
         started: what started the run, in the same words.
-        resumable: told that the run can be resumed, and the options that are needed for that besides those it has.
+        resumable: called once the run can be resumed, with the options that are needed for that besides those it has.
     """
 
     say: Callable[[str], None] = lambda text: None
@@ -215,7 +215,7 @@ class Reporter:
     resumable: Callable[[Mapping[str, Any]], None] = lambda options: None
 
     def counter(self, task: str, total: int) -> Callable[..., None]:
-        """Return a function to be told how much more was done, 1 by default."""
+        """Return a function that is called with how much more was done, 1 by default."""
         done = 0
 
         def advance(more: int = 1) -> None:
@@ -279,7 +279,7 @@ class Plan(Request):
 
 
 @dataclass(frozen=True)
-class Place:
+class RunContext:
     """Where a run is trained and kept.
 
     Arguments:
@@ -342,14 +342,14 @@ class TrainingPlan(Plan, ABC):
     root: str | None
 
     @abstractmethod
-    def train(self, place: Place, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> Any:
+    def train(self, place: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> Any:
         """Train all models and return them with their maps.
 
         `progress` is called with every record of a single model and the number of epochs in all.
         """
 
     @abstractmethod
-    def judge(self, trained: Any, place: Place, seconds: float, reporter: Reporter) -> Result:
+    def judge(self, trained: Any, place: RunContext, seconds: float, reporter: Reporter) -> Result:
         """Judge what `train` returned after so many seconds."""
 
 

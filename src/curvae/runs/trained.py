@@ -454,7 +454,7 @@ def evaluate_run(
     """Measure how well a trained run describes data, for each part of the data that the run knows apart.
 
     Of rows the marginal log-likelihood, with so many importance samples, 5000 by default; of a graph, how well its
-    edges are told from other pairs.
+    edges are distinguished from other pairs.
 
     Arguments:
         run, path, samples, seed, missing, device, reporter: as of the other commands.
@@ -581,7 +581,7 @@ def _rank_rows(
 
 
 def _score_edges(run: Path, loaded: Loaded, path: str, seed: int, reporter: Reporter) -> dict[str, Any]:
-    """Measure how well the edges of a file between nodes of the run are told from random pairs that are not edges.
+    """Measure how well the edges of a file between nodes of the run are distinguished from random other pairs.
 
     These pairs are edges neither in the file nor in the run's graph. Edges that the run was trained on are judged apart
     from new ones. Beside the model stand rules that know the edges of the run and need no model.
@@ -658,7 +658,7 @@ def export_run(
     gaps_known = fitted.layout.missing
     filled = not gaps_known and missing_as_run(None, loaded.description) == "mean"
     fills = one_hot(schema.fills[np.newaxis], schema.columns, run.name)[0] if filled else None
-    # Categories are told as they are; numbers are standardised by the graphs.
+    # Categories are given as they are; numbers are standardised by the graphs.
     numbers = [
         (column.fill, column.scale) if column.categories is None else (0.0, 1.0)
         for column in schema.covariates

@@ -41,10 +41,10 @@ from .run import (
     CurvaturePlan,
     DataSource,
     GraphSource,
-    Place,
     Plan,
     Reporter,
     Request,
+    RunContext,
     Source,
     Step,
     TrainingPlan,
@@ -253,7 +253,7 @@ def train_run(
         made, folder, _, description = started
         reporter.tell(description["data"]["notes"], made.warnings)
         reporter.tell([made.text, f"run folder {folder}"], ())
-        place = Place(folder, resume, device, jobs or default_jobs(device), together, links)
+        place = RunContext(folder, resume, device, jobs or default_jobs(device), together, links)
         began = time.perf_counter()
         trained = made.train(place, reporter, epoch_progress(reporter, resume))
         found = made.judge(trained, place, time.perf_counter() - began, reporter)

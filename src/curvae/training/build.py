@@ -58,8 +58,8 @@ class Effects:
         rows, known = x.shape[0], column_statistics(x)
         centre = sum(block.sum(0) for block in row_blocks(context)) / rows
         scatter, products = np.zeros((len(centre), len(centre))), np.zeros((len(centre), x.shape[1]))
-        for told, block in aligned_blocks(context, x):
-            apart = told - centre
+        for given, block in aligned_blocks(context, x):
+            apart = given - centre
             scatter += apart.T @ apart
             products += apart.T @ (fill(block, known.mean) if has_missing(block) else block)
         # All categories of a column add up to 1, so one eigenvalue is always 0 but for rounding.

@@ -165,7 +165,7 @@ class Fitted(FittedModel):
     layout: Layout = field(default_factory=lambda: Layout(0))
 
     def arrays(self, data: Arrays | Dataset | Matrix) -> Arrays:
-        """Return new data with all that the model must be told about them; raise where that is absent.
+        """Return new data with all that the model needs to know about them; raise where that is absent.
 
         NaN are missing values if the model was trained with such.
         """

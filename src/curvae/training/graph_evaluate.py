@@ -38,7 +38,7 @@ _DISTANCES, _FEWEST = 5 * 10**8, 100  # of all nodes from those that are asked, 
 
 @dataclass(frozen=True)
 class Links:
-    """How well pairs of nodes that are joined are told from as many that are not, by distance and popularity.
+    """How well joined pairs of nodes are distinguished from as many others, by distance and popularity.
 
     Arguments:
         auc: area under the ROC curve.
@@ -143,7 +143,7 @@ def missing_links(
         graph: the graph.
         count: how many pairs to find, or all that have no edge if these are fewer.
         embedding: where the model places the nodes, if that is known.
-        progress: is told of how many more nodes all pairs were looked at.
+        progress: called with how many more nodes are done.
 
     Returns:
         Places of the two nodes in `graph.names`, (count, 2), i < j or, of a directed graph, from the first to the

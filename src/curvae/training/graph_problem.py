@@ -40,7 +40,7 @@ __all__ = [
     "GraphComparison",
     "GraphEngine",
     "GraphProblem",
-    "Observed",
+    "TrainingGraph",
     "build_graph_model",
     "compare_graph",
     "feature_scaling",
@@ -59,7 +59,7 @@ START = 0.4
 """σ of every node at first.
 
 Small beside the distances over which the probability of an edge falls: with σ near 0.7, as softplus(0) would have it,
-nodes that cannot be told apart yet are pressed together; with 0.2 the plane fails on some graphs. Found by trying
+nodes that cannot be distinguished yet are pressed together; with 0.2 the plane fails on some graphs. Found by trying
 starts from 0.2 to 0.69 on validation edges; results/paper/table4.json has what these two give.
 """
 
@@ -148,7 +148,7 @@ _VALIDATE_EVERY = 10  # steps
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
+class TrainingGraph:
     """What a model sees of a graph: some of the edges, and the features of the nodes.
 
     Arguments:
@@ -166,7 +166,7 @@ class Observed:
     directed: bool = False
 
     @classmethod
-    def of(
+    def from_graph(
         cls,
         graph: Graph,
         kept: NDArray[np.int64] | None = None,
@@ -224,7 +224,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         self,
         models: Sequence[GraphVAE],
         configs: Sequence[GraphConfig],
-        seen: Sequence[Observed],
+        seen: Sequence[TrainingGraph],
         validation: Sequence[Tensor] = (),
     ) -> None:
         super().__init__(models, configs, configs[0].epochs)
@@ -347,10 +347,10 @@ class FittedGraph(FittedModel):
     history: list[Record]
     failure: str | None = None
 
-    def seen(self, graph: Graph) -> Observed:
+    def seen(self, graph: Graph) -> TrainingGraph:
         """Return what the model was trained on."""
         kept = None if self.split is None else self.split.train
-        return Observed.of(graph, kept, self.scaling, self.model.device, self.model.dtype)
+        return TrainingGraph.from_graph(graph, kept, self.scaling, self.model.device, self.model.dtype)
 
     def stored(self, data: Graph) -> Stored:
         """Return the graph too: edges, (2, E), and as JSON in bytes the names and labels of the nodes."""
@@ -536,7 +536,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
             graph, split = self.sources[task.source], task.split
             edges = None if split is None else split.train
             scaling = None if graph.features is None else feature_scaling(graph.features)
-            shown.append(Observed.of(graph, edges, scaling, self.device, self.dtype))
+            shown.append(TrainingGraph.from_graph(graph, edges, scaling, self.device, self.dtype))
             if split is not None and task.patience is not None:
                 # Of very many pairs an even choice is looked at, which tells as much.
                 parts = (

@@ -211,7 +211,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         if key not in known:
             arrays, blocks = self.sources[task.source], task.layout.blocks
             # Where the likelihood treats all features alike, blocks count only if all columns are categorical: so it is
-            # in checkpoints of before columns of several kinds were told apart.
+            # in checkpoints of before columns of several kinds were distinguished.
             if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
                 blocks = ()
             described = [arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]

@@ -427,7 +427,7 @@ def train_stack(
     Arguments:
         problem: what they are trained on.
         tasks: the models.
-        listener: told how it goes.
+        listener: called with the progress.
         folder: where to keep the state.
         resume: go on from there, if there is one.
     """
