@@ -6,10 +6,10 @@ import pickle
 
 import joblib
 import pytest
-from curvae.data.statistics import MissingValuesError
-from curvae.runs.drawing import RefusedRowsError
 
+from curvae.data.column_statistics import MissingValuesError
 from curvae.errors import CurvaeError, FixableError
+from curvae.runs.viewing import RefusedRowsError
 from curvae.training import Config, GraphConfig
 
 FIXES = [[("missing", "model"), ("missing", "mean")], [("id", "name")]]

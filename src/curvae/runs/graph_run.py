@@ -117,27 +117,27 @@ class GraphTrainingPlan(TrainingPlan):
     splits: Sequence[EdgeSplit]
 
     def train(
-        self, place: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]
+        self, run: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]
     ) -> tuple[FittedGraph, MappedGraph, list[FittedGraph]]:
         """Train a model of all edges, whose map is written at once, and for each split one that predicts hidden edges.
 
         Returns the model, its map, and the models that predict.
         """
         config, graph, splits = self.config, self.data, self.splits
-        where: dict[str, Any] = {"device": place.device, "resume": place.resume}
-        fitted = fit_graph(config, graph, folder=place.folder, **where, progress=progress)
-        drawn = self._map(fitted, reporter.command(place.view_step))
+        where: dict[str, Any] = {"device": run.device, "resume": run.resume}
+        fitted = fit_graph(config, graph, folder=run.folder, **where, progress=progress)
+        drawn = self._map(fitted, reporter.command(run.view_step))
         if not splits:
             return fitted, drawn, []
-        write_map(place.folder, [drawn.table], graph.n_nodes, drawn.section.named_pictures)
-        reporter.say(f"the map is in {place.folder}; models that predict hidden edges follow")
+        write_map(run.folder, [drawn.table], graph.n_nodes, drawn.section.named_pictures)
+        reporter.say(f"the map is in {run.folder}; models that predict hidden edges follow")
         predicting = fit_graphs(
             [replace(config, seed=config.seed + i) for i in range(len(splits))],
             graph,
             splits=splits,
-            folder=place.folder / "splits",
+            folder=run.folder / "splits",
             **where,
-            jobs=min(place.jobs, len(splits)),
+            jobs=min(run.jobs, len(splits)),
             progress=lambda done, total: reporter.progress("link prediction", done, total, f"{len(splits)} models"),
             warn=reporter.warn,
         )
@@ -156,7 +156,7 @@ class GraphTrainingPlan(TrainingPlan):
     def judge(
         self,
         trained: tuple[FittedGraph, MappedGraph, list[FittedGraph]],
-        place: RunContext,
+        run: RunContext,
         seconds: float,
         reporter: Reporter,
     ) -> Result:
@@ -202,9 +202,9 @@ class GraphTrainingPlan(TrainingPlan):
             "seconds": round(seconds, 2),
         }
         files = {}
-        if place.links is not None:
+        if run.links is not None:
             advance = reporter.counter("missing edges", graph.n_nodes)
-            pairs, probability = missing_links(fitted, graph, place.links, embedding=embedding, progress=advance)
+            pairs, probability = missing_links(fitted, graph, run.links, embedding=embedding, progress=advance)
             first, second = graph.names[pairs].T
             files[pages.LINKS] = pd.DataFrame({"source": first, "target": second, "probability": probability})
         # Where hidden edges are to be found, only the encoder can place the nodes that lost theirs.
@@ -220,9 +220,9 @@ class GraphTrainingPlan(TrainingPlan):
             pages.graph_data_section(graph, config),
         ]
         verdict = pages.verdict(links, near, faithful, accuracy)
-        following = Step("evaluate", (str(place.folder), source.path), why="which of the edges does it find?")
+        following = Step("evaluate", (str(run.folder), source.path), why="which of the edges does it find?")
         if self.remarks or (graph.is_forest and config.encoder == "free"):
-            following = Step("view", (str(place.folder),), why="the interactive map")
+            following = Step("view", (str(run.folder),), why="the interactive map")
         elif not curvature_chosen(self):
             following = source.step("compare", "is curvature worth it for this graph?", **settings)
         return Result(

@@ -283,19 +283,19 @@ class RowsTrainingPlan(TrainingPlan):
     tasks: Sequence[RowsTask]
 
     def train(
-        self, place: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]
+        self, run: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]
     ) -> tuple[Fitted, list[Embedding]]:
         """Train all models; return the first and the maps of all that did not fail."""
-        problem, repeats = replace(self.problem, asked=place.device), len(self.tasks)
-        where: dict[str, Any] = {"folder": place.folder, "resume": place.resume}
+        problem, repeats = replace(self.problem, asked=run.device), len(self.tasks)
+        where: dict[str, Any] = {"folder": run.folder, "resume": run.resume}
         if repeats == 1:
-            found = [train_one(problem, self.tasks, **where, processes=place.processes, progress=progress)]
+            found = [train_one(problem, self.tasks, **where, processes=run.processes, progress=progress)]
         else:
             found = train_many(
                 problem,
                 self.tasks,
                 **where,
-                jobs=min(place.jobs, repeats),
+                jobs=min(run.jobs, repeats),
                 progress=lambda done, total: reporter.progress("training", done, total, f"{repeats} models"),
                 warn=reporter.warn,
             )
@@ -305,7 +305,7 @@ class RowsTrainingPlan(TrainingPlan):
         return replace(found[0], reason=self.facts["likelihood_reason"]), maps
 
     def judge(
-        self, trained: tuple[Fitted, list[Embedding]], place: RunContext, seconds: float, reporter: Reporter
+        self, trained: tuple[Fitted, list[Embedding]], run: RunContext, seconds: float, reporter: Reporter
     ) -> Result:
         data, split, config, (fitted, maps) = self.sample, self.parts, self.config, trained
         embedding, source, last = maps[0], self.source.shown, fitted.last
@@ -347,7 +347,7 @@ class RowsTrainingPlan(TrainingPlan):
             for step in (
                 source.step(source.action, **self.typed, repeats=5),
                 source.step("compare", **comparable(self.typed)),
-                place.view_step,
+                run.view_step,
             )
         )
         figures = (
@@ -368,7 +368,7 @@ class RowsTrainingPlan(TrainingPlan):
             pages.data_section(data, [pages.scaling_note(config)]),
         ]
         answer = "There are too few rows to judge the map." if faithful is None else faithful.verdict
-        advice = self._advise(source, faithful, *place.view_step.arguments)
+        advice = self._advise(source, faithful, *run.view_step.arguments)
         return Result(
             fitted,
             embedding,
@@ -379,7 +379,7 @@ class RowsTrainingPlan(TrainingPlan):
             sections,
             health(fitted, embedding),
             [answer, *beside, *([] if stable is None else stability_section.text), figures],
-            self._advise(self.source, faithful, str(place.folder)),
+            self._advise(self.source, faithful, str(run.folder)),
             good=faithful is None or not faithful.behind,
             advice=reporter.command(advice._replace(why="")),
         )

@@ -24,6 +24,7 @@ from ..hierarchy import Match, NamedTree, match_rows, read_tree
 from ..maps.embedding import orient, principal_scores, sampled_rows
 from ..report import Section
 from ..settings import FactorSettings, GraphSettings, RowSettings, Settings, described, parse_space
+from ..settings.factors import LETTERS
 from ..training import Comparison, Embedding
 from ..training.fitted import FittedModel
 
@@ -260,7 +261,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Request):
-    """What a command is going to train, decided before anything is written; `config` has "auto" choices made.
+    """What a command is going to train, decided before anything is written.
 
     Arguments:
         facts: what `config.json` says about the trainings and the data.
@@ -342,14 +343,14 @@ class TrainingPlan(Plan, ABC):
     root: str | None
 
     @abstractmethod
-    def train(self, place: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> Any:
+    def train(self, run: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> Any:
         """Train all models and return them with their maps.
 
         `progress` is called with every record of a single model and the number of epochs in all.
         """
 
     @abstractmethod
-    def judge(self, trained: Any, place: RunContext, seconds: float, reporter: Reporter) -> Result:
+    def judge(self, trained: Any, run: RunContext, seconds: float, reporter: Reporter) -> Result:
         """Judge what `train` returned after so many seconds."""
 
 
@@ -429,13 +430,16 @@ def given(config: Settings) -> dict[str, Any]:
 def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Select the settings that a comparison takes: it chooses the curvature and the split itself.
 
-    In a product it chooses that of the hyperbolic factors; where there are none, of the first.
+    In a product it chooses that of all factors with a curvature; where there are none, that of the first.
     """
     known = described(GraphSettings) | described(RowSettings)
     found = {name: value for name, value in settings.items() if known[name].compared}
     if "space" in found:
-        factors = [FactorSettings(one.dim) if one.curved else one for one in parse_space(found["space"])]
-        if not any(one.curved for one in factors):
+        factors = list(parse_space(found["space"]))
+        for place, one in enumerate(factors):
+            if (curvature := LETTERS[one.kind].curvature) is not None:
+                factors[place] = replace(one, curvature=curvature, learned=False)
+        if not any(one.curved for one in factors) and factors[0].has_short_form:
             factors[0] = FactorSettings(factors[0].dim)
         found["space"] = ",".join(one.text for one in factors)
     return found

@@ -253,10 +253,10 @@ def train_run(
         made, folder, _, description = started
         reporter.tell(description["data"]["notes"], made.warnings)
         reporter.tell([made.text, f"run folder {folder}"], ())
-        place = RunContext(folder, resume, device, jobs or default_jobs(device), together, links)
+        run = RunContext(folder, resume, device, jobs or default_jobs(device), together, links)
         began = time.perf_counter()
-        trained = made.train(place, reporter, epoch_progress(reporter, resume))
-        found = made.judge(trained, place, time.perf_counter() - began, reporter)
+        trained = made.train(run, reporter, epoch_progress(reporter, resume))
+        found = made.judge(trained, run, time.perf_counter() - began, reporter)
         warnings = [*made.warnings, *found.warnings]
         summary = {**found.summary, "warnings": warnings}
         pictures = {name: one for section in found.sections for name, one in section.named_pictures.items()}

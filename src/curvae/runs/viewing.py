@@ -74,7 +74,7 @@ def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) 
     Arguments:
         path: the table.
         most: rows to return.
-        c: minus the curvature of what is shown.
+        c: minus the curvature of the first factor, by whose places the sample is drawn.
         wanted: ids of rows to be among them; raises for those that no row has.
     """
     table: pd.DataFrame | None = None
@@ -295,7 +295,7 @@ class Shown:
         thumbnails: include the images that the rows are.
         data: file that holds the columns or images.
         names: number of nodes to name in a picture of a graph, those with the most edges.
-        factor: which factor of a product to show; the first hyperbolic one by default.
+        factor: which factor of a product to show; by default the first that is shown as a disc.
         explain: let two clicks show which columns change between two rows.
         find: ids of rows that are on the map whatever sample of the rows it shows.
         rows: file of new rows to mark on the map, with the columns of the data that the run was trained on.

@@ -114,7 +114,8 @@ class Rows:
         for start in range(0, values.shape[0], _BLOCK):
             part = values[start : start + _BLOCK]
             part = part if isinstance(part, np.ndarray) else part.toarray()
-            scaled.numpy()[start : start + _BLOCK] = self._scaling.apply(part)
+            with np.errstate(over="ignore"):  # what no float32 can hold is infinite, and named by who finds it so
+                scaled.numpy()[start : start + _BLOCK] = self._scaling.apply(part)
         return scaled.to(self.device)
 
     def read(self, index: Tensor) -> dict[str, Tensor]:
@@ -328,7 +329,7 @@ class ModelRows(ABC):
         """Iterate over every row once, in batches of `size` rows; the last may be smaller.
 
         Arguments:
-            generators: of (seed, epoch) of every model, which alone decide on the order; models that share one see the
+            generators: of (seed, pass) of every model, which alone decide on the order; models that share one see the
                 same order. They also make the noise of the epoch: take from them what the order needs before
                 returning, and nothing later. Without them, the order of the data.
             size: rows of a batch.
@@ -342,12 +343,12 @@ class ModelRows(ABC):
 
 # Rows on disk: in which order they are read, and by which threads.
 #
-# An epoch visits the blocks of a file in a random order and takes some of them at a time into memory, a *round*. The
+# A pass visits the blocks of a file in a random order and takes some of them at a time into memory, a *round*. The
 # rows of a round lie in 64 shards of equal length, one after the other. Each shard is shuffled, and the order of the
 # round takes one row of every shard in turn: position p of a round is row p // 64 of shard p % 64. A batch is a
 # stretch of that order, so it has an equal share of every shard.
 #
-# So the order follows from (seed, epoch), the blocks and the length of a round alone. Processes whose number divides
+# So the order follows from (seed, pass), the blocks and the length of a round alone. Processes whose number divides
 # 64 each read the blocks of their own shards: together they make the same batches as one process.
 
 _ROUND = 1 << 28  # bytes of a round at most: more shuffle no better

@@ -145,7 +145,7 @@ def stored_values(x: Matrix) -> Any:
         return values[~np.isnan(values)] if np.isnan(values.sum()) else values
 
 
-# The kind of a column, as the data room and the mixed likelihood must both see it.
+# The kind of a column, as the package `data` and the mixed likelihood must both see it.
 
 
 def find_binary(x: Matrix) -> NDArray[np.bool_]:
