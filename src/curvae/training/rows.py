@@ -109,7 +109,7 @@ class Rows:
         """Convert numbers to a tensor, those of x scaled."""
         if name != "x":
             return torch.tensor(in_memory(values), device=self.device, dtype=self.dtype)
-        scaled = torch.empty(values.shape, dtype=self.dtype)
+        values, scaled = in_memory(values), torch.empty(values.shape, dtype=self.dtype)
         # A block at a time: the arithmetic is float64, the result need not be.
         for start in range(0, values.shape[0], _BLOCK):
             part = values[start : start + _BLOCK]
