@@ -7,6 +7,7 @@ writes, are read from there.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import cycle, product
@@ -29,7 +30,6 @@ from oracles import (
     log_wrapped,
     lorentz_to_ball,
     mobius_add,
-    random_directions,
     vector,
 )
 from paths import DATA
@@ -281,28 +281,37 @@ def weights(count: int) -> torch.Tensor:
 # --- the sweep -------------------------------------------------------------------------------------------------------
 
 
+# Nothing here depends on the platform: sums of products are exact to the last rounding, functions are those of mpmath.
+
+
+def size(x: torch.Tensor) -> float:
+    return math.sqrt(math.fsum((x * x).tolist()))
+
+
 def directions(dim: int, angle: str, dtype: torch.dtype, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Two directions at an angle, and one across the first."""
-    u, other = random_directions(2, dim, seed)
-    across = other - u * (u @ other)
-    across = across / across.norm()
-    slight = across * torch.finfo(dtype).eps ** 0.6
+    numbers = random.Random(seed)
+    u, other = torch.tensor([[numbers.random() - 0.5 for _ in range(dim)] for _ in range(2)], dtype=torch.float64)
+    u = u / size(u)
+    across = other - u * math.fsum((u * other).tolist())
+    across = across / size(across)
+    slight = across * float(mp.mpf(torch.finfo(dtype).eps) ** 0.6)
     w = {"aligned": u, "opposite": -u, "nearly aligned": u + slight, "right": across, "acute": u + 2 * across}[angle]
-    return u, w / w.norm(), across
+    return u, w / size(w), across
 
 
 def at(chart: Any, c: float, direction: torch.Tensor, radius: float, dtype: torch.dtype) -> torch.Tensor:
     """The point at a √c·radius."""
     if chart is PoincareBall:
-        radius = math.tanh(radius / 2) if c else radius / 2
+        radius = float(mp.tanh(radius / 2)) if c else radius / 2
     elif c:
-        radius = math.sinh(radius)
+        radius = float(mp.sinh(radius))
     return (direction * (radius / math.sqrt(c or 1))).to(dtype)
 
 
 def vectors(chart: Any, c: float, x: torch.Tensor | None, v: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The tangent vector at x, or at the origin, of the metric coordinates √c·v."""
-    stretch = 2.0 if x is None else 2 / (1 - c * float(x.double() @ x.double()))
+    stretch = 2.0 if x is None else 2 / (1 - c * math.fsum((x.double() ** 2).tolist()))
     return (v / math.sqrt(c or 1) / (stretch if chart is PoincareBall else 1)).to(dtype)
 
 
@@ -358,7 +367,7 @@ class Case(NamedTuple):
         return Reference(exact, self.curvature, self.arguments, self.radius)
 
     def stored(self) -> StoredReference | None:
-        """The exact result as it was stored, unless it was for other numbers: another platform may round them so."""
+        """The exact result as it was stored, unless it was for other numbers."""
         row = stored_results(self.chart.__name__, self.name).get(self.fingerprint())
         return None if row is None else StoredReference(row, self)
 

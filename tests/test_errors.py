@@ -1,10 +1,9 @@
-"""Errors name the parameter that they are about, and keep it when they come from another process."""
+"""Errors name the parameter that they are about, and keep it when they are pickled."""
 
 from __future__ import annotations
 
 import pickle
 
-import joblib
 import pytest
 
 from curvae.data.column_statistics import MissingValuesError
@@ -35,10 +34,6 @@ def test_parameter_and_value_are_given_by_name():
         CurvaeError("there are gaps", "missing")
 
 
-def refuse():
-    raise MissingValuesError("column 'a' has gaps")
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -55,13 +50,6 @@ def test_errors_survive_pickling(error):
         found = pickle.loads(pickle.dumps(error, protocol))
         assert type(found) is type(error) and str(found) == str(error)
         assert vars(found) == vars(error) and found.parameters == error.parameters
-
-
-def test_errors_come_back_from_worker_processes():
-    with pytest.raises(MissingValuesError) as caught:
-        joblib.Parallel(n_jobs=2)(joblib.delayed(refuse)() for _ in range(2))
-    assert caught.value.parameter == "missing" and caught.value.found == "column 'a' has gaps"
-    assert caught.value.fixes == [[("missing", "model"), ("missing", "mean"), ("missing", "drop")]]
 
 
 @pytest.mark.parametrize(

@@ -719,7 +719,7 @@ ROWS = 1200
 X = numbered(ROWS)
 
 
-ON_DISK = (*SMALL, "--batch-size", "64", "--memory", MEMORY)
+ON_DISK = (*SMALL, "--batch-size", "128", "--memory", MEMORY)
 
 
 ROLES = ("--label", "kind", "--id", "cell")
@@ -1063,7 +1063,7 @@ def test_what_works_in_memory_works_on_disk(asked):
 def test_the_memory_of_the_machine_decides_by_default(monkeypatch):
     monkeypatch.setattr(memory, "_UNKNOWN", 4 * 10**6)
     monkeypatch.setattr(memory, "_installed", lambda: None)
-    assert curvae("fit", "x.npy", *SMALL, "-o", "run").code == 0
+    assert curvae("fit", "x.npy", *SMALL, "--batch-size", "128", "-o", "run").code == 0
     assert config()["source"]["memory"] == "1MB"
     assert "--memory" not in config()["command"]
 

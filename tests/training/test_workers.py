@@ -24,6 +24,7 @@ import pytest
 import torch
 from joblib.externals.loky.backend import context as loky
 
+from curvae.data.column_statistics import MissingValuesError
 from curvae.errors import CurvaeError
 from curvae.runs import Source, compare_run
 from curvae.training import Config, build, engine, fit_many, fitting
@@ -233,6 +234,17 @@ def test_errors_come_back_from_the_processes(tmp_path):
         with pytest.raises(CurvaeError, match=r"does not fit this run .seed was \d, not \d.; start again") as caught:
             fit_many(changed, X, folder=tmp_path, resume=True, jobs=jobs)
         assert type(caught.value) is CurvaeError and "\n" not in str(caught.value)
+
+
+def refuse():
+    raise MissingValuesError("column 'a' has gaps")
+
+
+def test_errors_come_back_with_their_parameter_and_fixes():
+    with pytest.raises(MissingValuesError) as caught:
+        joblib.Parallel(n_jobs=2)(joblib.delayed(refuse)() for _ in range(2))
+    assert caught.value.parameter == "missing" and caught.value.found == "column 'a' has gaps"
+    assert caught.value.fixes == [[("missing", "model"), ("missing", "mean"), ("missing", "drop")]]
 
 
 def test_fresh_weights_are_safe_in_threads():
