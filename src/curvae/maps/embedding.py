@@ -72,8 +72,7 @@ class PlacedFactor(NamedTuple):
     stretch every factor freely; 1 for a graph, whose likelihood fixes the scale.
     """
 
-    name: str
-    """its letter and place: "h1", "e2" """
+    name: str  # its letter and place: "h1", "e2"
     dim: int
     c: float
     unit: float = 1.0

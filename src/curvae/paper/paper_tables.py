@@ -970,14 +970,18 @@ def _link_summary(results: Results) -> dict[str, Any]:
 
 def _chosen_variants(cells: Sequence[Figures], graph: str) -> dict[str, Any] | None:
     """Find for each space the variation that is best on validation edges, and what that gives on test edges."""
-    likelihoods = [name for name, variant in VARIANTS.items() if not variant.weighted]
-    usable = [one for one in cells if one["variant"] in likelihoods and "ours" in one["validation_auc"]]
     best: dict[str, Figures] = {}
-    for entry in sorted(usable, key=lambda entry: float(entry["validation_auc"]["ours"]["mean"]), reverse=True):
-        if entry["graph"] == graph:
-            best.setdefault(entry["geometry"], entry)
-    if best.keys() != GEOMETRIES.keys():
-        return None
+    for geometry in GEOMETRIES:
+        usable = [
+            one
+            for one in cells
+            if (one["graph"], one["geometry"]) == (graph, geometry)
+            and not VARIANTS[one["variant"]].weighted
+            and "ours" in one["validation_auc"]
+        ]
+        if not usable:
+            return None
+        best[geometry] = max(usable, key=lambda one: float(one["validation_auc"]["ours"]["mean"]))
     row: dict[str, Any] = {"graph": graph, **{geometry: best[geometry]["variant"] for geometry in GEOMETRIES}}
     for measure in LINK_MEASURES:
         row[measure] = {geometry: best[geometry][measure]["ours"] for geometry in GEOMETRIES}
