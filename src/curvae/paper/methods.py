@@ -29,7 +29,6 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
 from ..data import Tree, branching_diffusion
-from ..geometry import hyperboloid as h
 from ..hierarchy import Embedded
 from ..hierarchy.trees import distortion
 from ..maps.statistics import rank_correlation
@@ -420,11 +419,10 @@ def recovery(tree: Tree, points: Embedded) -> dict[str, float]:
 def centres(fitted: Fitted, rows: Rows) -> Tensor:
     """Compute posterior centres S as the decoder takes them, (rows, d)."""
     model = fitted.model
-    c = model.space.curvatures()[0].double()
     with torch.no_grad():
         return torch.cat(
             [
-                h.saturate(model.encode(rows.batch(index)).loc, c, model.dtype)
+                model.space.saturate(model.encode(rows.batch(index)).loc, model.dtype)
                 for index in torch.arange(len(rows), device=model.device).split(_ROWS)
             ]
         )
