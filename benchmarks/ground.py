@@ -24,8 +24,8 @@ Tasks = dict[str, Callable[[], object]]
 
 
 def _rejection(dim: int, scale: Tensor) -> object:
-    """Draws by the paper's sampler, imported here: other versions keep it elsewhere."""
-    from curvae.paper.figures import PiecewiseExponential
+    """Draws by the paper's sampler, imported here: other versions keep its proposals elsewhere."""
+    from .rejection import PiecewiseExponential
 
     return PiecewiseExponential(dim, scale, 1.0).sample(5000)
 

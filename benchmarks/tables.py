@@ -30,6 +30,7 @@ from curvae.paper.experiment import table_lines
 from curvae.training.storage import versions
 
 from . import calibration, default_map, gallery, graph_scale, graph_tables, processes, scale, viewer
+from .briefs import BRIEFS, brief
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 from .maps import results as maps
 
@@ -217,14 +218,6 @@ def paper(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"`curvae paper {result['experiment']}`, {minutes}."])
 
 
-def brief(result: dict[str, Any]) -> str:
-    """Show an experiment of `curvae paper` in a few rows."""
-    table = EXPERIMENTS[result["experiment"]].page(result).brief
-    if table is None:
-        raise ValueError(f"{result['experiment']} has no brief form")
-    return "\n".join([*table_lines(table), "", table.note])
-
-
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "demo": comparisons,
     "demo_long": comparisons,
@@ -235,7 +228,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "hierarchy_calibration": calls,
     "compare_calibration": calibration.table,
     **{f"paper_{name}": paper for name in EXPERIMENTS},
-    **{f"brief_{name}": brief for name in EXPERIMENTS},
+    **{f"brief_{name}": brief for name in BRIEFS},
     "viewer": viewer.table,
     "images": images,
     "missing": missing,

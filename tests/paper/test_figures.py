@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,18 +14,15 @@ from scipy import stats
 from curvae import HyperbolicRadius
 from curvae.geometry import PoincareBall
 from curvae.nn import Layers
-from curvae.paper.figures import (
-    FIGURES,
-    SAMPLERS,
-    GammaProposal,
-    PiecewiseExponential,
-    TruncatedNormal,
-    acceptance_rates,
-    hyperplanes,
-)
+from curvae.paper.figures import FIGURES, acceptance_rates, hyperplanes
 from curvae.plotting import density
 from curvae.training import fit
 from experiments import TINY, X
+from paths import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.rejection import SAMPLERS, GammaProposal, PiecewiseExponential, TruncatedNormal
 
 SETTINGS = [(2, 1.0, 1.0), (2, 0.1, 1.0), (2, 1.4, 0.3), (3, 1.0, 2.0), (5, 0.7, 0.5), (10, 1.0, 0.4)]
 

@@ -19,7 +19,7 @@ from torch.distributions import constraints
 
 from ..geometry import Manifold, PoincareBall
 from ..geometry import hyperboloid as h
-from ..geometry.checks import batch_shape_of, check_batch, got, holds, offender, real
+from ..geometry.checks import batch_shape_of, check_batch, got, holds, offender, points, real
 from ..geometry.functions import logsinhc
 from . import radial
 from .table import stretch
@@ -69,9 +69,8 @@ class HyperbolicNormal(Validated):
         *,
         validate_args: bool | None = None,
     ) -> None:
-        loc, manifold = real("loc", loc), check_manifold(manifold)
-        if loc.dim() == 0 or loc.shape[-1] != manifold.dim:
-            raise ValueError(f"loc must have shape (…, {manifold.dim}) for {manifold}, got {tuple(loc.shape)}")
+        manifold = check_manifold(manifold)
+        loc = points("loc", loc, manifold.dim, manifold)
         self.loc, self.manifold = loc, manifold
         # An instance is given one of the two ways to say a covariance, and knows its manifold.
         if self.scale_tril is not None:

@@ -234,8 +234,6 @@ class ExpMap0Transform(Transform):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExpMap0Transform) and _same_coordinates(self.manifold, other.manifold)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"ExpMap0Transform({self.manifold})"
 
@@ -294,8 +292,6 @@ class NormalizeTransform(Transform):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NormalizeTransform) and self.dim == other.dim
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"NormalizeTransform({self.dim})"

@@ -7,7 +7,6 @@ of the coordinates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,21 +16,9 @@ from torch import Tensor
 from . import hyperboloid as h
 from .manifolds import Lorentz
 
-__all__ = ["Frame", "Motion", "align", "mean_point", "picture_frame", "seen_from"]
+__all__ = ["Frame", "Motion", "align", "picture_frame"]
 
-_ITERATIONS = 60  # of L-BFGS, at most
 _UNDECIDED = 1e-9  # correlation below which data say nothing about a direction
-
-
-def seen_from(centre: Tensor, S: Tensor, c: float) -> Tensor:
-    """Return the points S, (…, d), after the translation that moves the centre, of a shape that broadcasts, to the
-    origin."""
-    return h.displacement(centre, S, c)
-
-
-def mean_point(S: Tensor, c: float) -> Tensor:
-    """Return the Fréchet mean of points (N, d), wherever they lie."""
-    return Lorentz(S.shape[1], c).frechet_mean(S)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +46,13 @@ class Frame:
 
     def coordinates(self, S: Tensor) -> Tensor:
         """log at the centre of points (…, d), along the axes, (…, k)."""
-        return h.logmap0(seen_from(self.centre, S, self.c), self.c) @ self.axes
+        return h.logmap0(h.displacement(self.centre, S, self.c), self.c) @ self.axes
 
     def apply(self, S: Tensor) -> Tensor:
         """Points (…, d) as they are seen from the frame, (…, k)."""
         if self.axes.shape[1] < self.axes.shape[0]:
             return h.expmap0(self.coordinates(S), self.c)
-        return seen_from(self.centre, S, self.c) @ self.axes
+        return h.displacement(self.centre, S, self.c) @ self.axes
 
 
 def picture_frame(S: Tensor, c: float, scores: Tensor, centre: Tensor | None = None) -> Frame:
@@ -83,8 +70,8 @@ def picture_frame(S: Tensor, c: float, scores: Tensor, centre: Tensor | None = N
             positive.
         centre: the point in the middle, (d,); the Fréchet mean by default.
     """
-    centre = mean_point(S, c) if centre is None else centre
-    vectors = h.logmap0(seen_from(centre, S, c), c)
+    centre = Lorentz(S.shape[1], c).frechet_mean(S) if centre is None else centre
+    vectors = h.logmap0(h.displacement(centre, S, c), c)
     plane = torch.eye(S.shape[1], dtype=S.dtype)
     if S.shape[1] > 2:
         plane = torch.linalg.eigh(vectors.T @ vectors)[1].flip(1)[:, :2]  # the two directions of the largest variance
@@ -117,7 +104,7 @@ class Motion(NamedTuple):
     def apply(self, S: Tensor) -> Tensor:
         """Points (…, d), moved."""
         c = self.frame.c
-        return h.translate(self.place, self.frame.apply(seen_from(self.start, S, c)), c)
+        return h.translate(self.place, self.frame.apply(h.displacement(self.start, S, c)), c)
 
 
 def align(S: Tensor, T: Tensor, c: float) -> Motion:
@@ -126,8 +113,9 @@ def align(S: Tensor, T: Tensor, c: float) -> Motion:
     It begins with the best rotation or reflection in the tangent spaces at the means (Kabsch) and is refined by L-BFGS,
     since lengths across a tangent space are shorter than those of the space. The minimum that is found is a local one.
     """
-    d, start, place = S.shape[1], mean_point(S, c), mean_point(T, c)
-    own, target = seen_from(start, S, c), seen_from(place, T, c)
+    d = S.shape[1]
+    start, place = (Lorentz(d, c).frechet_mean(points) for points in (S, T))
+    own, target = h.displacement(start, S, c), h.displacement(place, T, c)
     left, _, right = torch.linalg.svd(h.logmap0(own, c).T @ h.logmap0(target, c))
     turn = left @ right  # the nearest orthogonal matrix
     shift, skew = S.new_zeros(d, requires_grad=True), S.new_zeros(d, d, requires_grad=True)
@@ -136,22 +124,17 @@ def align(S: Tensor, T: Tensor, c: float) -> Motion:
         return Frame(h.expmap0(shift, c), turn @ torch.matrix_exp(skew.triu(1) - skew.triu(1).T), c)
 
     def cost() -> Tensor:
-        apart = h.logmap0(seen_from(frame().apply(own), target, c), c)
+        apart = h.logmap0(h.displacement(frame().apply(own), target, c), c)
         return h.dot(apart, apart).mean()
 
     with torch.no_grad():
         before = float(cost())
-    _minimise([shift, skew], cost)
-    with torch.no_grad():
-        if not float(cost()) < before:  # also where it is not a number
-            shift.zero_()
-            skew.zero_()
-        return Motion(start, frame(), place)
-
-
-def _minimise(parameters: list[Tensor], cost: Callable[[], Tensor]) -> None:
     optimiser = torch.optim.LBFGS(
-        parameters, max_iter=_ITERATIONS, tolerance_grad=1e-10, tolerance_change=1e-14, line_search_fn="strong_wolfe"
+        [shift, skew],
+        max_iter=60,
+        tolerance_grad=1e-10,
+        tolerance_change=1e-14,
+        line_search_fn="strong_wolfe",
     )
 
     def closure() -> float:
@@ -161,3 +144,8 @@ def _minimise(parameters: list[Tensor], cost: Callable[[], Tensor]) -> None:
         return float(found.detach())
 
     optimiser.step(closure)
+    with torch.no_grad():
+        if not float(cost()) < before:  # also where it is not a number
+            shift.zero_()
+            skew.zero_()
+        return Motion(start, frame(), place)

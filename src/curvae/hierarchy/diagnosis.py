@@ -39,7 +39,6 @@ from .nesting import (
     PairDistances,
     Score,
     Spectrum,
-    check_points,
     compare_to_surrogates,
     cophenetic_correlation,
     distances_of_gram,
@@ -56,7 +55,6 @@ from .nesting import (
 __all__ = [
     "SAMPLE",
     "Diagnosis",
-    "check_graph",
     "diagnose",
     "diagnose_distances",
     "diagnose_graph",
@@ -144,18 +142,6 @@ def _transitivity(adjacency: csr_array) -> float:
     return float((adjacency @ adjacency).multiply(adjacency).sum()) / pairs if pairs else 0.0
 
 
-def check_graph(graph: Graph) -> None:
-    """Raise where there is nothing to test."""
-    if graph.directed:
-        raise CurvaeError(
-            "a graph is tested for a hierarchy by paths in either direction; load it without directed=True"
-        )
-    if graph.n_nodes < FEWEST:
-        raise CurvaeError(f"{graph.n_nodes} nodes are too few to test for a hierarchy; give at least {FEWEST}")
-    if not graph.n_edges:
-        raise CurvaeError("a graph without edges has no hierarchy; give one with edges")
-
-
 def examine_links(graph: Graph, random: np.random.Generator) -> tuple[Nesting, list[Score]]:
     """Test a graph against graphs with the same degrees.
 
@@ -168,7 +154,6 @@ def examine_links(graph: Graph, random: np.random.Generator) -> tuple[Nesting, l
         >>> examine_links(tree, np.random.default_rng(0))[0].outcome
         'tree-like'
     """
-    check_graph(graph)
     links = graph.edges
 
     def surrogate() -> csr_array:
@@ -394,7 +379,6 @@ def _diagnose(
     progress: Callable[[str], None],
     rows: Rows | None = None,
 ) -> Diagnosis:
-    check_points(table)
     progress("test")
     nesting = examine_points(table, random, rows)
     progress("scores")
@@ -439,7 +423,14 @@ def diagnose_graph(graph: Graph, seed: int = 0, progress: Callable[[str], None] 
         progress: called with the name of each step as it starts.
     """
     random = np.random.default_rng(seed)
-    check_graph(graph)
+    if graph.directed:
+        raise CurvaeError(
+            "a graph is tested for a hierarchy by paths in either direction; load it without directed=True"
+        )
+    if graph.n_nodes < FEWEST:
+        raise CurvaeError(f"{graph.n_nodes} nodes are too few to test for a hierarchy; give at least {FEWEST}")
+    if not graph.n_edges:
+        raise CurvaeError("a graph without edges has no hierarchy; give one with edges")
     inside, notes = largest_component(graph), []
     if len(inside) < 4:
         raise CurvaeError(f"the largest component has {count(len(inside), 'node')}, and δ needs four; give more edges")

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import CurvaeError
 from ..geometry import Lorentz, PoincareBall
 from ..geometry import hyperboloid as h
-from ..geometry.frames import Frame, align, picture_frame, seen_from
+from ..geometry.frames import Frame, align, picture_frame
 from ..geometry.pairs import distance_table
 from ..geometry.pairs import distances as pair_distances
 from .statistics import Array, rank_correlation
@@ -197,7 +197,7 @@ class BallChart(Chart):
 
     def mean_squares(self, copies: Tensor) -> Tensor:
         # Seen from one of them, which keeps more digits than far from the origin; so many rows at once.
-        near = (seen_from(part[0], part, self.c) for part in copies.split(1 << 12, 1))
+        near = (h.displacement(part[0], part, self.c) for part in copies.split(1 << 12, 1))
         return torch.cat([Chart.mean_squares(self, part) for part in near])
 
     def coordinates(self, points: Tensor) -> Tensor:
@@ -239,8 +239,7 @@ class PlaneChart(BallChart):
         return "c = 0 (flat)" if alone else self.summary
 
 
-CHARTS: dict[str, type[Chart]] = {"h": BallChart, "e": PlaneChart}
-"""the class of every kind of factor, by its letter"""
+CHARTS: dict[str, type[Chart]] = {"h": BallChart, "e": PlaneChart}  # by the letter of the kind of factor
 
 
 def letter_of(c: float) -> str:
@@ -311,7 +310,9 @@ def project_from(frame: Frame, S: Tensor) -> Projection:
 
 def _describe_loss(S: Tensor, space: Tensor, frame: Frame) -> tuple[float, str]:
     """Return the rank correlation of distances between points and their projection, and what was lost in words."""
-    before, after = (float(h.dist0(x, frame.c).square().sum()) for x in (seen_from(frame.centre, S, frame.c), space))
+    before, after = (
+        float(h.dist0(x, frame.c).square().sum()) for x in (h.displacement(frame.centre, S, frame.c), space)
+    )
     share = after / before if before > 0 else 1.0
     n = len(S)
     if n <= 300:

@@ -72,8 +72,7 @@ class PlacedFactor(NamedTuple):
     stretch every factor freely; 1 for a graph, whose likelihood fixes the scale.
     """
 
-    name: str
-    """its letter and place: "h1", "e2" """
+    name: str  # its letter and place: "h1", "e2"
     dim: int
     c: float
     unit: float = 1.0
@@ -304,11 +303,11 @@ def orient(embedding: Embedding, rows: NDArray[np.intp], scores: Array, root: in
         scores: of these, (·, 2), `principal_scores` for example.
         root: the row in the middle; the Fréchet mean by default.
     """
-    frames = []
-    for part in embedding.parts:
-        centre = None if root is None else part.points[root].clone()
-        frames.append(part.chart.frame(part.points[torch.from_numpy(rows)], torch.from_numpy(scores), centre))
-    return tuple(frames)
+    known, wanted = torch.from_numpy(rows), torch.from_numpy(scores)
+    return tuple(
+        part.chart.frame(part.points[known], wanted, None if root is None else part.points[root].clone())
+        for part in embedding.parts
+    )
 
 
 def seen_radius(embedding: Embedding, frames: Sequence[Frame]) -> Array:

@@ -72,9 +72,6 @@ class Places:
     dim: int
     measure: Callable[[Index, Index], Array]
 
-    def __len__(self) -> int:
-        return self.size
-
     def table(self, rows: Index, columns: Index) -> Array:
         """Return the distances of these rows to those."""
         found = self.measure(rows, columns)
@@ -328,9 +325,7 @@ def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "n
     )
 
 
-FEWEST = 10
-"""rows that a map must show to be judged"""
-
+FEWEST = 10  # rows that a map must show to be judged
 _FOLDS = 5  # of the label accuracy
 _PAIRS = 200_000  # of the rank correlation, in all subsets
 _BLOCK = 1 << 20  # distances ranked at once
@@ -490,8 +485,8 @@ def figures_of_maps(x: Any, maps: Sequence[Any], labels: Any = None, held_out: A
 def _checked(data: Rows, shown: Places, labels: Any, held_out: Any) -> tuple[NDArray[np.bool_], Index | None]:
     """Return a mask of the held-out rows, and the labels; raise for what cannot be judged."""
     size = len(data)
-    if len(shown) != size:
-        raise CurvaeError(f"the data have {size:,} rows and the map {len(shown):,}; give a place for every row")
+    if shown.size != size:
+        raise CurvaeError(f"the data have {size:,} rows and the map {shown.size:,}; give a place for every row")
     if size < FEWEST:
         raise CurvaeError(f"{size} rows are too few to judge a map; at least {FEWEST} are needed")
     held = np.zeros(size, bool)
@@ -597,8 +592,8 @@ def _figures(
     return found
 
 
+# From ranks on a map to those in the data, by each kind of distances.
 DataRanks = Callable[[Ranks], list[Ranks]]
-"""from ranks on a map to those in the data, by each kind of distances"""
 
 
 def _count(
@@ -691,15 +686,15 @@ def label_accuracy(
         1.0
     """
     shown = places_of(places, distance)
-    codes = _codes(np.asarray(labels).astype(np.str_), len(shown))
-    if codes is None or len(shown) < FEWEST:
+    codes = _codes(np.asarray(labels).astype(np.str_), shown.size)
+    if codes is None or shown.size < FEWEST:
         return None
-    random, everyone = np.random.default_rng(seed), np.arange(len(shown))
-    folds = random.permutation(len(shown)) % _FOLDS
+    random, everyone = np.random.default_rng(seed), np.arange(shown.size)
+    folds = random.permutation(shown.size) % _FOLDS
     asked = random.permutation(np.flatnonzero(codes >= 0))[:rows]
     recognised = [
         _recognise(shown.table(part, everyone), codes[part], codes, folds[part, None] == folds)
-        for part in np.array_split(asked, -(-len(asked) * len(shown) // _BLOCK))
+        for part in np.array_split(asked, -(-len(asked) * shown.size // _BLOCK))
     ]
     return float(np.concatenate(recognised).mean())
 
@@ -789,9 +784,9 @@ def graph_faithfulness(
         (1.0, 1.0)
     """
     shown = places_of(places, distance)
-    if len(shown) != graph.n_nodes:
+    if shown.size != graph.n_nodes:
         raise CurvaeError(
-            f"the graph has {graph.n_nodes:,} nodes and the map {len(shown):,}; give a place for every node"
+            f"the graph has {graph.n_nodes:,} nodes and the map {shown.size:,}; give a place for every node"
         )
     inside = largest_component(graph)
     if len(inside) < FEWEST:

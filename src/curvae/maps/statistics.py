@@ -121,8 +121,8 @@ def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
 
 # Graphs of nearest neighbours: rows are linked if one is among the nearest of the other.
 
+# From a mask of some rows to the shortest link of one of them to another row: the two ends and its length.
 Bridge = Callable[[NDArray[np.bool_]], tuple[int, int, float]]
-"""From a mask of some rows to the shortest link of one of them to another row: the two ends and its length."""
 
 
 def neighbour_graph(index: NDArray[Any], distances: NDArray[Any]) -> csr_array:
@@ -184,8 +184,7 @@ def graph_of_table(distances: NDArray[np.float64], neighbours: int) -> csr_array
 
 Metric = Literal["euclidean", "cosine", "correlation", "manhattan"]
 
-ROUNDING = 1e-8
-"""relative error of distances that are rounded"""
+ROUNDING = 1e-8  # relative error of distances that are rounded
 
 
 @dataclass(frozen=True)

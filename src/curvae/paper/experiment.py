@@ -137,14 +137,12 @@ class Page:
         verdict: in a sentence.
         tone: of the verdict.
         sections: in order.
-        brief: the result in a few rows.
         gallery: captions of pictures that shards drew, by file name in the folder of figures.
     """
 
     verdict: str
     tone: Tone
     sections: Sequence[Section]
-    brief: Table | None = None
     gallery: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -3,18 +3,16 @@
 Functions that draw return a matplotlib figure; `FIGURES` lists those about geometry by name. Maps show trained models,
 on the disc and on the plane.
 
-The rejection samplers of the paper's appendix are references independent of the library's own draws. Each draws the
-hyperbolic radius r, of density ρ(r) ∝ exp(−r²/2σ²)·(sinh(√c·r)/√c)^(d−1), from a proposal g and accepts with
-probability ρ/(M·g); its acceptance rate is 1/M. Where the printed formulas cannot be meant literally they are read as
-`docs/mathematics.md` explains. Moments and normalisers come from sums over a fine grid, not from
-`curvae.distributions`.
+The rejection samplers of the paper's appendix draw the hyperbolic radius r, of density
+ρ(r) ∝ exp(−r²/2σ²)·(sinh(√c·r)/√c)^(d−1), from a proposal g and accept with probability ρ/(M·g); the acceptance rate
+is 1/M. Where the printed formulas cannot be meant literally they are read as `docs/mathematics.md` explains. Moments
+and normalisers come from sums over a fine grid, not from `curvae.distributions`.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,7 +38,7 @@ from ..runs.pages import node_places
 from ..training import Config, Fitted
 from ..training.storage import write_bytes
 from .experiment import PICTURES, PLAIN, Experiment, Page, Plan, Shard, Workspace
-from .methods import gplvm, principal_components, scaled, split_settings, train
+from .methods import gplvm, principal_components, split_settings, train
 from .paper_tables import GPLVM_ITERATIONS, TREE, digits, sizes, tree_data
 
 __all__ = [
@@ -48,7 +46,7 @@ __all__ = [
     "GALLERY",
     "GammaProposal",
     "PiecewiseExponential",
-    "RadiusSampler",
+    "Proposal",
     "TruncatedNormal",
     "acceptance_rates",
     "hyperplanes",
@@ -58,8 +56,8 @@ __all__ = [
 # --- samplers of the appendix ---------------------------------------------------------------------------------------
 
 
-class RadiusSampler(ABC):
-    """Draws of the radius for every scale of a vector, float64. Subclasses set `log_mass`, the logarithm of ∫ M·g.
+class Proposal:
+    """A proposal for the radius, for every scale of a vector, float64. Subclasses set `log_mass`, the log of ∫ M·g.
 
     Arguments:
         dim: dimension d of the space.
@@ -90,34 +88,13 @@ class RadiusSampler(ABC):
         log_sinh = x + torch.log1p(-torch.exp(-2 * x)) - math.log(2 * math.sqrt(self.c))
         return -(r**2) / (2 * self.scale**2) + (self.dim - 1) * log_sinh
 
-    @abstractmethod
-    def propose(self, count: int) -> tuple[Tensor, Tensor]:
-        """Propose radii of shape (count, B), with the logarithms of their acceptance probabilities."""
-
     @property
     def acceptance(self) -> Tensor:
         """The acceptance rate for every scale."""
         return (self.log_z - self.log_mass).exp()
 
-    def sample(self, count: int) -> Tensor:
-        """Draw radii of shape (count, B)."""
-        # Draws take the inverse of the rate in rounds, which for the lowest seem never to end.
-        if (rate := float(self.acceptance.min())) < 1e-5:
-            raise ValueError(
-                f"{type(self).__name__} accepts a fraction {rate:.2g} of its proposals at c = {self.c:g} in {self.dim} "
-                "dimensions, which would take too long; draw with curvae.HyperbolicRadius, which rejects nothing"
-            )
-        r, log_accept = self.propose(count)
-        waiting = torch.rand_like(r).log() >= log_accept
-        while waiting.any():
-            again, log_accept = self.propose(count)
-            accepted = waiting & (torch.rand_like(r).log() < log_accept)
-            r = torch.where(accepted, again, r)
-            waiting = waiting & ~accepted
-        return r
 
-
-class PiecewiseExponential(RadiusSampler):
+class PiecewiseExponential(Proposal):
     """The envelope of tangents to the concave log ρ at points around its mean, which the paper uses.
 
     The points are x_k = m + η_k·min(s, 0.95·m/η_max), m and s mean and standard deviation of r, with
@@ -144,16 +121,8 @@ class PiecewiseExponential(RadiusSampler):
         self.log_pieces = self.at_start + (self.rise / slope).log()
         self.log_mass = self.log_pieces.logsumexp(0)
 
-    def propose(self, count: int) -> tuple[Tensor, Tensor]:
-        piece = torch.distributions.Categorical(logits=self.log_pieces.T).sample((count,))
-        u = torch.rand(count, len(self.scale), dtype=torch.float64)
-        slope = self.slope.gather(0, piece)
-        step = torch.log1p(u * self.rise.gather(0, piece)) / slope
-        r = self.start.gather(0, piece) + step
-        return r, self.log_density(r) - (self.at_start.gather(0, piece) + slope * step)
 
-
-class TruncatedNormal(RadiusSampler):
+class TruncatedNormal(Proposal):
     """The leading term of the expanded density: a normal of mean (d−1)√c·σ² and standard deviation σ, cut at 0."""
 
     def __init__(self, dim: int, scale: Tensor, c: float) -> None:
@@ -162,15 +131,8 @@ class TruncatedNormal(RadiusSampler):
         bound = self.shift**2 / 2 - (dim - 1) * math.log(2 * math.sqrt(c))
         self.log_mass = bound + 0.5 * math.log(2 * math.pi) + self.scale.log() + torch.special.log_ndtr(self.shift)
 
-    def propose(self, count: int) -> tuple[Tensor, Tensor]:
-        low = torch.special.ndtr(-self.shift)
-        u = torch.rand(count, len(self.scale), dtype=torch.float64)
-        t = torch.special.ndtri((low + u * (1 - low)).clamp(1e-300, 1 - 2**-53))
-        r = (self.scale * (self.shift + t)).clamp_min(1e-300)
-        return r, (self.dim - 1) * torch.log1p(-torch.exp(-2 * math.sqrt(self.c) * r))
 
-
-class GammaProposal(RadiusSampler):
+class GammaProposal(Proposal):
     """Gamma(2, σ), with the bound M = (Z_g/Z_r)·(2√c)^{−(d−2)}·exp(((d−1)√c·σ + 1)²/2), valid for d ≥ 2.
 
     `log_bound` is the logarithm of M·Z_r/Z_g.
@@ -184,13 +146,8 @@ class GammaProposal(RadiusSampler):
         self.log_bound = -(n - 1) * math.log(2 * root) + (n * root * self.scale + 1) ** 2 / 2
         self.log_mass = 2 * self.scale.log() + self.log_bound
 
-    def propose(self, count: int) -> tuple[Tensor, Tensor]:
-        u = torch.rand(2, count, len(self.scale), dtype=torch.float64)
-        r = (-u.log().sum(0) * self.scale).clamp_min(1e-300)
-        return r, self.log_density(r) - (r.log() - r / self.scale) - self.log_bound
 
-
-SAMPLERS: dict[str, type[RadiusSampler]] = {
+PROPOSALS: dict[str, type[Proposal]] = {
     "piecewise exponential": PiecewiseExponential,
     "truncated normal": TruncatedNormal,
     "Gamma(2, σ)": GammaProposal,
@@ -199,7 +156,7 @@ SAMPLERS: dict[str, type[RadiusSampler]] = {
 
 def acceptance_rates(dims: Sequence[int], scale: Tensor, c: float = 1.0) -> dict[str, Tensor]:
     """Compute acceptance rates of shape (dims, scales) by sampler."""
-    return {name: torch.stack([make(d, scale, c).acceptance for d in dims]) for name, make in SAMPLERS.items()}
+    return {name: torch.stack([make(d, scale, c).acceptance for d in dims]) for name, make in PROPOSALS.items()}
 
 
 # --- geometry -------------------------------------------------------------------------------------------------------
@@ -515,7 +472,7 @@ def _draw_trees(configs: Sequence[Config], iterations: int, workspace: Workspace
     dataset, tree = tree_data(configs[0].seed), branching_diffusion(seed=configs[0].seed)
     fitted = train(configs, [dataset] * len(configs), workspace, "tree-maps")
     *decreasing, unit, flat = (map_rows(one, dataset.x, draws=8) for one in fitted)
-    y, plane = scaled(tree), PoincareBall(2, 0.0)
+    y, plane = dataset.scaling.apply(tree.x), PoincareBall(2, 0.0)
     others = {"PCA": principal_components(y), "GPLVM": gplvm(y, iterations=iterations)[0]}
     drawn = {
         "maps-models": tree_maps(

@@ -12,7 +12,6 @@ centre.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +29,6 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
 from ..data import Tree, branching_diffusion
-from ..geometry import hyperboloid as h
 from ..hierarchy import Embedded
 from ..hierarchy.trees import distortion
 from ..maps.statistics import rank_correlation
@@ -58,7 +56,6 @@ __all__ = [
     "negative_log_likelihood",
     "principal_components",
     "recovery",
-    "scaled",
     "search_shard",
     "seeds",
     "split_settings",
@@ -130,9 +127,7 @@ def _train_and_judge(
     """Return the figures of every training; arguments are those of `training_shard`."""
     by_seed = {seed: dataset(seed) for seed in dict.fromkeys(config.seed for config in configs)}
     datasets = [by_seed[config.seed] for config in configs]
-    began = time.perf_counter()
     fitted = train(configs, datasets, workspace, cache, again=True)
-    trained = time.perf_counter()
     tests = [one.test for one in datasets]
     advance = workspace.reporter.counter(f"{workspace.task} likelihoods", sum(test.shape[0] for test in tests))
     parts = [slice(start, start + 40) for start in range(0, len(fitted), 40)]  # more at once take memory, not less time
@@ -146,7 +141,6 @@ def _train_and_judge(
         few = [tests[0][:200]]
         exact, rough = (likelihoods_many(fitted[:1], few, samples, tf32=tf32)[0].mean for tf32 in (False, True))
         result["tf32_gap"] = rough - exact
-    judged = time.perf_counter()
     # Seeds may share their data, which is then on the device once.
     rows = {id(one): Rows(one.test, one.scaling, workspace.device) for one in by_seed.values()}
     more = [{}] * len(fitted) if extra is None else extra(fitted, datasets, workspace)
@@ -156,8 +150,7 @@ def _train_and_judge(
             split_settings(configs)["trainings"], fitted, datasets, found, more, strict=True
         )
     ]
-    seconds = {"training": trained - began, "likelihoods": judged - trained, "other": time.perf_counter() - judged}
-    return {"trainings": records, "seconds_by_part": seconds, **result}
+    return {"trainings": records, **result}
 
 
 def _figures(fitted: Fitted, test: Rows, likelihoods: Likelihoods) -> dict[str, Any]:
@@ -223,7 +216,6 @@ def search_shard(
     """
 
     def search(workspace: Workspace) -> dict[str, Any]:
-        began = time.perf_counter()
         short = [one for own in tried for one in seeds(replace(own, epochs=epochs), numbers[0], 1000 + seed)]
         choosing = replace(workspace, task=f"{workspace.task}, search")
         found = _train_and_judge(short, samples[0], datasets[0], tf32, None, None, choosing)["trainings"]
@@ -231,7 +223,6 @@ def search_shard(
         judged = [np.inf if "failure" in record else record["nll"] for record in found]
         scores = np.reshape(judged, (len(tried), -1)).mean(1)
         best = tried[int(scores.argmin())]
-        middle = time.perf_counter()
         own = seeds(best, numbers[1], seed)
         trainings = _train_and_judge(own, samples[1], datasets[1], tf32, extra, None, workspace)["trainings"]
         for record in trainings:
@@ -240,8 +231,6 @@ def search_shard(
             "validation_nll": scores.tolist(),
             "chosen": best.flat(),
             "trainings": trainings,
-            "seconds_of_the_search": middle - began,
-            "seconds_of_the_trainings": time.perf_counter() - middle,
         }
 
     settings = {
@@ -389,12 +378,6 @@ def gplvm(y: Array, dim: int = 2, iterations: int = 200) -> tuple[Array, float]:
     return found.x[3:].reshape(-1, dim), -float(found.fun)
 
 
-def scaled(tree: Tree) -> Array:
-    """Centre and scale all observations, as the models see them."""
-    scaling = Scaling.standard(tree.x)
-    return (tree.x - scaling.shift) / scaling.scale
-
-
 def maps(seeds: Sequence[int], iterations: int, workspace: Workspace) -> dict[str, Any]:
     """Judge the maps of PCA and GPLVM for every data set; they are made on the CPU, a data set a core."""
     advance, found = workspace.reporter.counter(f"{workspace.task} maps", len(seeds)), []
@@ -407,7 +390,7 @@ def maps(seeds: Sequence[int], iterations: int, workspace: Workspace) -> dict[st
 
 def _judge_maps(seed: int, iterations: int) -> dict[str, dict[str, float]]:
     tree = branching_diffusion(seed=seed)
-    y = scaled(tree)
+    y = Scaling.standard(tree.x).apply(tree.x)  # as the models see them
     x, log_likelihood = gplvm(y, iterations=iterations)
     # A plane is the ball of curvature 0.
     pca, other = (recovery(tree, Embedded(own, 0.0)) for own in (principal_components(y), x - x.mean(0)))
@@ -436,11 +419,10 @@ def recovery(tree: Tree, points: Embedded) -> dict[str, float]:
 def centres(fitted: Fitted, rows: Rows) -> Tensor:
     """Compute posterior centres S as the decoder takes them, (rows, d)."""
     model = fitted.model
-    c = model.space.curvatures()[0].double()
     with torch.no_grad():
         return torch.cat(
             [
-                h.saturate(model.encode(rows.batch(index)).loc, c, model.dtype)
+                model.space.saturate(model.encode(rows.batch(index)).loc, model.dtype)
                 for index in torch.arange(len(rows), device=model.device).split(_ROWS)
             ]
         )

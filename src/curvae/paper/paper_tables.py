@@ -89,6 +89,7 @@ __all__ = [
     "TABLE3",
     "TABLE4",
     "TREE",
+    "best_printed",
     "curved_settings",
     "digits",
     "flat_settings",
@@ -380,24 +381,8 @@ def _tree_page(result: Figures) -> Page:
             ],
         ),
     ]
-    at = {(found["model"], found["c"]): found for found in cells if found["prior_scale"] == TREE_SHOWN}
-    curvatures = sorted({c for _, c in at if c})
-    # For each normal the texts of both flat models and of all curvatures, paper and ours.
-    texts = {
-        normal: [cell_text(one) for one in (at["N-VAE", 0.0], at["P-VAE", 0.0], *(at[normal, c] for c in curvatures))]
-        for normal in dict.fromkeys(model for model, c in at if c)
-    }
-    brief = Table(
-        ["branching diffusion", "N-VAE", "c = 0", *(f"c = {c:g}" for c in curvatures)],
-        [
-            ["paper", *(text for text, _ in next(iter(texts.values())))],
-            *([f"ours, {normal}", *(text for _, text in row)] for normal, row in texts.items()),
-        ],
-        f"−IWAE in nats, less is better; σ0 = 1.7, {len(at['N-VAE', 0.0]['seeds'])} data sets ({TREE_TRAININGS} in "
-        "the paper).",
-    )
     verdict = f"{sum(holds)} of {len(holds)} requirements hold."
-    return Page(verdict, "good" if all(holds) else "bad", sections, brief)
+    return Page(verdict, "good" if all(holds) else "bad", sections)
 
 
 TABLE1 = Experiment(
@@ -534,7 +519,7 @@ def _digit_summary(results: Results) -> dict[str, Any]:
 def _best_requirements(cells: Sequence[Figures], dim: int) -> list[dict[str, Any]]:
     """Require that the best curved cell of a dimension beats the paper's best and the N-VAE."""
     curved = [c for c in cells if c["dim"] == dim and c["c"] and "against_flat" in c]
-    best, (_, printed) = min(curved, key=lambda found: found["ours"]["mean"]), _best_printed(dim)
+    best, (_, printed) = min(curved, key=lambda found: found["ours"]["mean"]), best_printed(dim)
     return [
         requirement(
             f"d = {dim}: the best curved cell is not worse than the paper's best, at 5 %",
@@ -550,7 +535,7 @@ def _best_requirements(cells: Sequence[Figures], dim: int) -> list[dict[str, Any
     ]
 
 
-def _best_printed(dim: int) -> tuple[str, dict[str, Any]]:
+def best_printed(dim: int) -> tuple[str, dict[str, Any]]:
     """Return the model with the lowest figure in the paper, which is a curved one, and that figure."""
     column = ((key, printed) for key, printed in _DIGIT_ESTIMATES.items() if key[2] == dim)
     (model, c, _), printed = min(column, key=lambda item: item[1]["mean"])
@@ -616,35 +601,12 @@ def _digit_page(result: Figures) -> Page:
             ],
         ),
     ]
-    best = [
-        min((c for c in cells if c["dim"] == dim and c["c"] and "ours" in c), key=lambda c: c["ours"]["mean"])
-        for dim in dims
-    ]
-    printed = [_best_printed(dim) for dim in dims]
-    brief = Table(
-        ["MNIST", *(f"d = {dim}" for dim in dims)],
-        [
-            ["N-VAE, paper", *(cell_text(found)[0] for found in rows["N-VAE"])],
-            ["N-VAE, ours", *(cell_text(found)[1] for found in rows["N-VAE"])],
-            ["P-VAE with c = 0, ours", *(cell_text(found)[1] for found in rows["P-VAE, c = 0"])],
-            ["best P-VAE, paper", *(f"{interval_text(figure, 1)} ({name})" for name, figure in printed)],
-            [
-                "best P-VAE, ours",
-                *(
-                    f"{interval_text(c['ours'])} {SIGNS[mark(against_printed(list(c['seeds'].values()), figure))]} "
-                    f"({model_name(c['model'], c['c'])})"
-                    for c, (_, figure) in zip(best, printed, strict=True)
-                ),
-            ],
-        ],
-        "−IWAE in nats, less is better; 10 trainings.",
-    )
     marks = [c["against_paper"]["mark"] for c in cells if "against_paper" in c]
     verdict = (
         f"Of {len(marks)} cells of the paper: {', '.join(f'{marks.count(one)} {one}' for one in SIGNS)}. "
         f"{sum(holds)} of {len(holds)} requirements hold."
     )
-    return Page(verdict, "good" if all(holds) else "neutral", sections, brief)
+    return Page(verdict, "good" if all(holds) else "neutral", sections)
 
 
 TABLE2 = Experiment(
@@ -743,15 +705,6 @@ def _accuracy_page(result: Figures) -> Page:
         f"N-VAE {number(named['N-VAE']['ours']['mean'], 1)} %, best P-VAE {number(best['ours']['mean'], 1)} % "
         f"({model_name(best['model'], best['c'])}): {difference_text(gain, 1)} points, p {p_text(gain['p'])}."
     )
-    brief = Table(
-        ["accuracy, %", *(found["model"] if found["c"] == 0 else f"P-VAE, {found['model']}" for found in shown)],
-        [
-            ["paper", *(f"{np.mean(found['paper_by_digit']):.1f}" for found in shown)],
-            ["ours", *(interval_text(found["ours"], 1) for found in shown)],
-        ],
-        f"Of classifiers on two-dimensional embeddings of MNIST, c = 1.4; {CLASSIFIER['trainings']} classifiers on "
-        "each of 10 embeddings.",
-    )
     sections = [
         Section(
             "Accuracy by digit",
@@ -791,7 +744,7 @@ def _accuracy_page(result: Figures) -> Page:
             ],
         ),
     ]
-    return Page(verdict, "good" if gain["mark"] == "better" else "neutral", sections, brief)
+    return Page(verdict, "good" if gain["mark"] == "better" else "neutral", sections)
 
 
 def _confusion_picture(found: Figures) -> Picture:
@@ -970,14 +923,18 @@ def _link_summary(results: Results) -> dict[str, Any]:
 
 def _chosen_variants(cells: Sequence[Figures], graph: str) -> dict[str, Any] | None:
     """Find for each space the variation that is best on validation edges, and what that gives on test edges."""
-    likelihoods = [name for name, variant in VARIANTS.items() if not variant.weighted]
-    usable = [one for one in cells if one["variant"] in likelihoods and "ours" in one["validation_auc"]]
     best: dict[str, Figures] = {}
-    for entry in sorted(usable, key=lambda entry: float(entry["validation_auc"]["ours"]["mean"]), reverse=True):
-        if entry["graph"] == graph:
-            best.setdefault(entry["geometry"], entry)
-    if best.keys() != GEOMETRIES.keys():
-        return None
+    for geometry in GEOMETRIES:
+        usable = [
+            one
+            for one in cells
+            if (one["graph"], one["geometry"]) == (graph, geometry)
+            and not VARIANTS[one["variant"]].weighted
+            and "ours" in one["validation_auc"]
+        ]
+        if not usable:
+            return None
+        best[geometry] = max(usable, key=lambda one: float(one["validation_auc"]["ours"]["mean"]))
     row: dict[str, Any] = {"graph": graph, **{geometry: best[geometry]["variant"] for geometry in GEOMETRIES}}
     for measure in LINK_MEASURES:
         row[measure] = {geometry: best[geometry][measure]["ours"] for geometry in GEOMETRIES}
@@ -1116,7 +1073,7 @@ def _link_page(result: Figures) -> Page:
     verdict = "; ".join(
         f"{GRAPHS[name]}: AUC {interval_text(at[name, 'main', 'ball']['auc'].get('ours'), 1)}" for name in graphs
     )
-    return Page(f"Hyperbolic, {verdict}.", "good" if holds and all(holds) else "neutral", sections, brief=main)
+    return Page(f"Hyperbolic, {verdict}.", "good" if holds and all(holds) else "neutral", sections)
 
 
 def _weight_curves(at: Mapping[tuple[str, str, str], Figures], graphs: Sequence[str]) -> Figure:
@@ -1413,7 +1370,7 @@ def _search_summary(results: Results) -> dict[str, Any]:
     for shard, result in results.items():
         data, family = shard.split("-")
         model, flat = ("N-VAE", None) if family == "flat" else ("P-VAE", records[f"{data}-flat"])
-        name, printed = tree if data == "tree" else _best_printed(int(data.removeprefix("d")))
+        name, printed = tree if data == "tree" else best_printed(int(data.removeprefix("d")))
         cells.append(
             {
                 "data": data,
@@ -1522,22 +1479,13 @@ def _search_page(result: Figures) -> Page:
     ]
     if not result["quick"]:
         sections.append(Section("What mattered in the search", tables=[search_effects(cells)]))
-    brief = Table(
-        ["searched settings", *(DATA_TITLES[found["data"]] for found in curved)],
-        [
-            ["best P-VAE, paper", *(f"{cell_text(found)[0]} ({found['best_of_the_paper']})" for found in curved)],
-            ["N-VAE, ours", *(cell_text(found)[1] for found in cells if found["model"] == "N-VAE")],
-            ["P-VAE, ours", *(cell_text(found)[1] for found in curved)],
-        ],
-        "−IWAE in nats, less is better.",
-    )
     marks = [found["against_paper"]["mark"] for found in curved if "against_paper" in found]
     ahead = [found["against_flat"]["mark"] for found in curved if "against_flat" in found]
     verdict = (
         f"The P-VAE with searched settings is better than the paper's best figure in {marks.count('better')} of "
         f"{len(curved)} columns, and better than the N-VAE with as large a search in {ahead.count('better')}."
     )
-    return Page(verdict, "good" if marks and set(marks) == {"better"} else "neutral", sections, brief)
+    return Page(verdict, "good" if marks and set(marks) == {"better"} else "neutral", sections)
 
 
 SEARCHED = Experiment(

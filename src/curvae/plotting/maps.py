@@ -51,8 +51,7 @@ __all__ = [
     "rim",
 ]
 
-Page = PoincareBall | Chart
-"""where a picture is drawn: a ball of dimension 2, or the chart of a factor"""
+Page = PoincareBall | Chart  # where a picture is drawn: a ball of dimension 2, or the chart of a factor
 _FLAT_REACH = 3.0  # half the width of the picture of a plane, in ball coordinates
 
 

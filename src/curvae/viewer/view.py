@@ -545,10 +545,8 @@ def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
 
 @cache
 def _colours() -> dict[str, Any]:
-    def scale(colours: Any) -> list[str]:
-        return [to_hex(colours(k / 254)) for k in range(255)]
-
+    themes = {"light": (PALETTE, GREY, SEQUENTIAL), "dark": (DARK_PALETTE, DARK_GREY, DARK_SEQUENTIAL)}
     return {
-        "light": {"palette": PALETTE, "grey": GREY, "scale": scale(SEQUENTIAL)},
-        "dark": {"palette": DARK_PALETTE, "grey": DARK_GREY, "scale": scale(DARK_SEQUENTIAL)},
+        theme: {"palette": palette, "grey": grey, "scale": [to_hex(colours(k / 254)) for k in range(255)]}
+        for theme, (palette, grey, colours) in themes.items()
     }
