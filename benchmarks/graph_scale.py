@@ -33,7 +33,7 @@ from torch import Tensor
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graph_data import degree_product, link_matrix
 from curvae.training.config import GraphConfig
-from curvae.training.graph_evaluate import embed_graph, hidden_links, link_scores
+from curvae.training.evaluate import embed_graph, hidden_links, link_scores
 from curvae.training.graph_problem import fit_graph, plan_graphs
 from curvae.training.storage import versions
 

@@ -18,7 +18,7 @@ import torch
 
 from curvae.data import Graph, split_edges
 from curvae.training.config import GraphConfig
-from curvae.training.graph_evaluate import link_figures
+from curvae.training.evaluate import link_figures
 from curvae.training.graph_problem import fit_graph
 from curvae.training.storage import versions
 

@@ -18,7 +18,7 @@ from curvae.data import load_graph, split_edges
 from curvae.data.graph_data import BASELINES
 from curvae.training import link_baselines
 from curvae.training.config import GraphConfig
-from curvae.training.graph_evaluate import embed_graph
+from curvae.training.evaluate import embed_graph
 from curvae.training.graph_problem import fit_graph
 from running import curvae, refused
 

@@ -41,7 +41,7 @@ from curvae.runs import graph_run, training, view_run
 from curvae.runs.pages import LinkFigures, against_rules, disconnected, links_section, ranking_sentence
 from curvae.training import link_baselines, stacks
 from curvae.training.config import GraphConfig
-from curvae.training.graph_evaluate import embed_graph, neighbourhood
+from curvae.training.evaluate import embed_graph, neighbourhood
 from curvae.training.graph_problem import FittedGraph, GraphEngine, build_graph_model, fit_graph
 from curvae.training.storage import load_fitted, save_fitted
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table

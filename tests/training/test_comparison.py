@@ -98,8 +98,8 @@ def test_differences_without_variance():
 
 def test_the_curvature_is_chosen_on_validation_rows_alone():
     repeat = Repeat(0, {0.0: 5.0, 0.3: -2.0, 1.0: -1.0}, {0.0: 0.0, 0.3: 100.0, 1.0: 3.0}, None)
-    assert repeat.chosen == 1.0 and repeat.difference == 3.0
     found = Comparison([repeat] * 3, 0.2, {}, {}, Config(), "")
+    assert found.chosen == [1.0] * 3 and found.paired.differences == [3.0] * 3
     assert found.best == 1.0 and found.gain == 3.0
 
 
@@ -107,7 +107,7 @@ def test_each_repeat_chooses_for_itself():
     a = Repeat(0, {0.0: 0.0, 0.3: 1.0, 1.0: 2.0}, {0.0: 0.0, 0.3: 7.0, 1.0: 1.0}, None)
     b = Repeat(1, {0.0: 0.0, 0.3: 1.5, 1.0: 0.0}, {0.0: 0.0, 0.3: 7.0, 1.0: 1.0}, None)
     found = Comparison([a, b, b], 0.2, {}, {}, Config(), "")
-    assert [r.chosen for r in found.repeats] == [1.0, 0.3, 0.3] and found.gain == 5.0
+    assert found.chosen == [1.0, 0.3, 0.3] and found.gain == 5.0
     assert found.best == 0.3  # means of 4/3 and 2/3
 
 
@@ -131,7 +131,7 @@ def tasks(x=X, repeats=4, config=SMALL, **how):
         for task in tasks:
             listener.record(task.place, {"epoch": 1})
         seen.extend(tasks)
-        random, count = np.random.default_rng(len(seen)), len(problem.sources[0])
+        random, count = np.random.default_rng(len(seen)), len(tasks[0].source)
         embedding = Embedding(random.normal(size=(count, 2)), np.ones(count), 1.0)
         return [Judged(0.0, task.config.curvature, embedding, None) for task in tasks]
 

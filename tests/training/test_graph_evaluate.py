@@ -11,10 +11,9 @@ from scipy.stats import mannwhitneyu
 from curvae import PoincareGraphVAE
 from curvae.data import load_graph
 from curvae.errors import CurvaeError
-from curvae.training import graph_evaluate, graph_problem, missing_links
-from curvae.training import graph_evaluate as evaluate
+from curvae.training import evaluate, graph_problem, missing_links
 from curvae.training.config import GraphConfig
-from curvae.training.graph_evaluate import link_scores, neighbourhood
+from curvae.training.evaluate import link_scores, neighbourhood
 
 
 def as_set(pairs: NDArray[np.int64]) -> set[tuple[int, int]]:
@@ -72,7 +71,7 @@ def test_missing_links_against_all_pairs(directed: bool, monkeypatch: pytest.Mon
 
 def test_neighbourhoods_of_a_very_large_graph_are_asked_of_fewer_nodes(monkeypatch):
     graph = load_graph(nx.barabasi_albert_graph(300, 3, seed=0))
-    monkeypatch.setattr(graph_evaluate, "_DISTANCES", 150 * 300)
+    monkeypatch.setattr(evaluate, "_DISTANCES", 150 * 300)
     fitted = graph_problem.fit_graph(GraphConfig(epochs=1), graph)
-    found = neighbourhood(graph_evaluate.embed_graph(fitted, graph), graph)
+    found = neighbourhood(evaluate.embed_graph(fitted, graph), graph)
     assert (found.asked, found.sampled) == (150, True)

@@ -24,7 +24,7 @@ from curvae.training import FittedGraph, graph_problem, neighbourhood, stacks
 from curvae.training import graph_problem as fitting
 from curvae.training.comparison import Paired
 from curvae.training.config import GraphConfig
-from curvae.training.graph_evaluate import embed_graph, judge_split, link_figures
+from curvae.training.evaluate import embed_graph, judge_split, link_figures
 from curvae.training.graph_problem import (
     GraphEngine,
     TrainingGraph,
@@ -316,8 +316,8 @@ def test_comparison_on_the_same_splits():
             # In float32 a model agrees with itself in a stack to rounding, which may swap two pairs.
             assert abs(links["test"].auc - repeat.test[c].auc) < 0.02
         best = max((0.5, 1.0), key=lambda c: repeat.validation[c].auc)
-        assert repeat.chosen == best
-        assert repeat.difference == repeat.test[best].auc - repeat.test[0.0].auc
+        assert found.chosen[i] == best
+        assert found.paired.differences[i] == repeat.test[best].auc - repeat.test[0.0].auc
     assert found.ratio == pytest.approx(len(split.test) / len(split.train), rel=1e-12)
     assert found.to_json()["repeats"][1]["test"]["0.5"]["ap"] == found.repeats[1].test[0.5].ap
     assert "points of AUC" in found.verdict

@@ -18,8 +18,8 @@ from curvae.data import Graph, load_graph, split_edges
 from curvae.errors import CurvaeError
 from curvae.training import stacks
 from curvae.training.config import GraphConfig
+from curvae.training.evaluate import embed_graph, link_figures, neighbourhood
 from curvae.training.fitted import kept_record
-from curvae.training.graph_evaluate import embed_graph, link_figures, neighbourhood
 from curvae.training.graph_problem import (
     FittedGraph,
     GraphEngine,

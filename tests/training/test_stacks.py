@@ -22,7 +22,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from curvae import PoincareVAE
-from curvae.data import from_arrays
+from curvae.data import Arrays, from_arrays
 from curvae.errors import CurvaeError
 from curvae.models import Layout
 from curvae.training import Scaling, build, engine, fit, fit_many, fitting, random_split, stacks
@@ -305,7 +305,7 @@ def test_one_matrix_for_all_is_copied_once():
 
 
 def random_tasks(random, count):
-    split = random_split(40, 0.1)
+    data, split = Arrays(np.zeros((40, 3))), random_split(40, 0.1)
     return [
         RowsTask(
             i,
@@ -318,7 +318,7 @@ def random_tasks(random, count):
                 learning_rate=float(random.choice([0.01, 0.02, 0.03])),
                 beta=float(random.choice([1.0, 2.0])),
             ),
-            0,
+            data,
             split,
             Scaling.identity(3),
             Layout(3),

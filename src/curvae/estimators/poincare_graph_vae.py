@@ -17,8 +17,7 @@ from ..errors import CurvaeError
 from ..maps.embedding import Embedding
 from ..settings import DistributionKind, EdgeKind, EncoderKind, PopularityKind
 from ..training.config import choose_device, require_count
-from ..training.evaluate import map_health
-from ..training.graph_evaluate import embed_graph, judge_split, missing_links
+from ..training.evaluate import embed_graph, judge_split, map_health, missing_links
 from ..training.graph_problem import FittedGraph, fit_graph, fit_graphs
 from .base import Array, MapEstimator, nearest, plain
 

@@ -36,13 +36,10 @@ class Parts:
         return self._held.get(name)
 
     def __init_subclass__(cls) -> None:
-        def unflatten(values: Any, parts: tuple[str, ...]) -> Parts:
-            return cls._from(dict(zip(parts, values, strict=True)))
-
         pytree.register_pytree_node(
             cls,
             lambda held: (list(held._held.values()), held.parts),
-            unflatten,
+            lambda values, parts: cls._from(dict(zip(parts, values, strict=True))),
             serialized_type_name=f"curvae.models.{cls.__name__}",
         )
 

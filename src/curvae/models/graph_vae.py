@@ -296,10 +296,8 @@ def exact(n_nodes: int, listed: bool = False) -> bool:
 class EdgeModel(nn.Module, ABC):
     """p(A_ij = 1 | z_i, z_j), a function of the distance d(z_i, z_j)."""
 
-    @property
-    def signed(self) -> bool:
-        """Whether p goes on to rise below d = 0, where the distance less the popularity of two nodes may lie."""
-        return False
+    signed = False
+    """whether p goes on to rise below d = 0, where the distance less the popularity of two nodes may lie"""
 
     @abstractmethod
     def numbers(self) -> tuple[Tensor, ...]:
@@ -387,11 +385,7 @@ class FermiDirac(EdgeModel):
             raise ValueError(f"temperature must be a positive number, got {temperature}")
         self.radius = nn.Parameter(torch.tensor(float(radius)))
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
-        self.squared = squared
-
-    @property
-    def signed(self) -> bool:
-        return not self.squared
+        self.squared, self.signed = squared, not squared
 
     def numbers(self) -> tuple[Tensor, ...]:
         return self.radius, self.log_temperature.exp()

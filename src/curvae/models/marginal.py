@@ -90,7 +90,7 @@ def marginal_likelihood(
     state = None if generator is None else generator.get_state()
     pieces = []
     with torch.no_grad(), matmul_precision(tf32) if device.type == "cuda" else nullcontext():
-        compute = _eager(model)
+        compute: _Compute = partial(_eager, model)
         models = batch.x.shape[:axis].numel()
         if device.type == "cuda" and models * count * samples * outputs > _MANY:
             compute = _compiled(model, batch, length, 1 if shared else length, chunk)
@@ -117,11 +117,8 @@ def marginal_likelihood(
 _Compute = Callable[[Batch, Tensor], Terms | MapTerms]
 
 
-def _eager(model: VAE | Stack[VAE]) -> _Compute:
-    def compute(batch: Batch, noise: Tensor) -> Terms | MapTerms:
-        return model.terms(batch, noise.expand(len(model), *noise.shape) if isinstance(model, Stack) else noise)
-
-    return compute
+def _eager(model: VAE | Stack[VAE], batch: Batch, noise: Tensor) -> Terms | MapTerms:
+    return model.terms(batch, noise.expand(len(model), *noise.shape) if isinstance(model, Stack) else noise)
 
 
 def _compiled(model: VAE | Stack[VAE], batch: Batch, rows: int, noise_rows: int, chunk: int) -> _Compute:

@@ -126,17 +126,6 @@ class Stack(Generic[Model]):
     def dtype(self) -> torch.dtype:
         return self.models[0].dtype
 
-    @property
-    def encoder_weights(self) -> list[str]:
-        """Names of the matrices and kernels of the encoder."""
-        named = self.models[0].named_parameters()
-        return [name for name, parameter in named if name.startswith("encoder.") and parameter.dim() > 1]
-
-    @property
-    def noise_parameters(self) -> list[str]:
-        """Names of the parameters that say how far columns stray from their means."""
-        return [name for name in self.leaves if name.startswith("likelihood.") and name.endswith("spread")]
-
     def terms(self, *args: Any) -> Terms | MapTerms:
         """`terms` of every model. Arguments and results have the models as first dimension.
 

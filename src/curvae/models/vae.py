@@ -128,21 +128,29 @@ _ROOM = 2.0**12
 
 
 class Terms(NamedTuple):
-    """What the objectives are made of, each of shape (k, rows)."""
+    """What the objectives are made of, each of shape (k, rows).
+
+    Attributes:
+        reconstruction: log p(x | z).
+        kl: log q(z | x) − log p(z): an unbiased estimate of the divergence of posterior from prior.
+    """
 
     reconstruction: Tensor
-    """log p(x | z)"""
     kl: Tensor
-    """log q(z | x) − log p(z): an unbiased estimate of the divergence of posterior from prior"""
 
 
 class MapTerms(NamedTuple):
-    """Terms of a batch that says which rows are near each other, or how far apart."""
+    """Terms of a batch that says which rows are near each other, or how far apart.
+
+    Attributes:
+        reconstruction, kl: as of `Terms`.
+        neighbours: by how much every row misses its neighbours and its distances, of those that the batch has, of shape
+            (1 or 2, rows).
+    """
 
     reconstruction: Tensor
     kl: Tensor
     neighbours: Tensor
-    """by how much every row misses its neighbours and its distances, of those that the batch has: (1 or 2, rows)"""
 
 
 class VAE(Latent):

@@ -75,7 +75,6 @@ class Curvature(_Number):
         Lorentz(2, c=0.699999988079071)
     """
 
-    log_c: nn.Parameter
     _log = "log_c"
 
     def __init__(self, init: float = 1.0, learnable: bool = False) -> None:
@@ -114,7 +113,6 @@ class PriorScale(_Number):
         learnable: whether it is a parameter.
     """
 
-    log_scale: nn.Parameter
     _log = "log_scale"
 
     def __init__(self, init: float = 1.0, learnable: bool = False) -> None:
@@ -265,11 +263,8 @@ class Gyroplane(Curved):
         self.in_features, self.out_features, self.offset_kind = in_features, out_features, offset
         self.weight = nn.Parameter(torch.empty(out_features, in_features))
         self.offset = nn.Parameter(torch.empty(out_features, in_features if offset == "point" else 1))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """At c = 0, weights and biases of the affine map as large as those of a fresh `nn.Linear`."""
-        bound = 1 / math.sqrt(self.in_features)
+        # At c = 0, weights and biases of the affine map are as large as those of a fresh `nn.Linear`.
+        bound = 1 / math.sqrt(in_features)
         nn.init.uniform_(self.weight, -bound / 2, bound / 2)
         nn.init.uniform_(self.offset, -bound * math.sqrt(0.75), bound * math.sqrt(0.75))
 

@@ -45,10 +45,9 @@ def _distribution(given: Distribution) -> type[HyperbolicNormal]:
 
 
 class FactorFigures(NamedTuple):
-    """The numbers of a factor."""
+    """The numbers of a factor; its name is its letter and its place in the product, such as "h1" or "e2"."""
 
     name: str
-    """its letter and its place in the product: "h1", "e2" """
     dim: int
     c: float
     prior_scale: float
@@ -117,9 +116,6 @@ class Factor(nn.Module, ABC):
     @abstractmethod
     def prior(self) -> Any:
         """Return the prior, around the origin; in float64."""
-
-    def forward(self) -> Any:
-        return self.prior()
 
     def draw(
         self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0, flat: bool = False

@@ -28,7 +28,7 @@ from ..settings import DistributionKind
 from ..training import Config, Fitted, Rows, Scaling, Split, embed, random_split
 from ..training.build import seeded
 from ..training.config import GraphConfig
-from ..training.graph_evaluate import link_figures
+from ..training.evaluate import link_figures
 from ..training.graph_problem import START, build_graph_model, fit_graphs
 from .experiment import (
     PLAIN,

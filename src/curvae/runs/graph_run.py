@@ -23,8 +23,7 @@ from ..report import Section
 from ..settings import require_count
 from ..training import Embedding
 from ..training.comparison import curved_values
-from ..training.evaluate import map_health
-from ..training.graph_evaluate import embed_graph, judge_split, missing_links, neighbourhood
+from ..training.evaluate import embed_graph, judge_split, map_health, missing_links, neighbourhood
 from ..training.graph_problem import (
     FittedGraph,
     GraphComparison,

@@ -59,9 +59,8 @@ from ..plotting.style import RIM, colouring
 from ..report import Picture, Section, Table
 from ..training import Comparison, Config, Embedding, Fitted, FittedGraph, GraphConfig
 from ..training.comparison import Criterion, Paired
-from ..training.evaluate import Likelihoods, Stability, active_dimensions
+from ..training.evaluate import Likelihoods, Neighbourhood, Stability, active_dimensions, link_baselines
 from ..training.fitted import FittedModel
-from ..training.graph_evaluate import Neighbourhood, link_baselines
 from ..training.graph_problem import GraphComparison, listed
 from ..viewer import View
 

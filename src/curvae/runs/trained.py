@@ -30,8 +30,7 @@ from ..maps.embedding import frames_from_json
 from ..models.likelihoods import choose_likelihood
 from ..settings import require_count
 from ..training import Embedding, Fitted, FittedGraph, Split, impute
-from ..training.evaluate import Likelihoods, embed, likelihoods
-from ..training.graph_evaluate import embed_graph, neighbourhood, score_links
+from ..training.evaluate import Likelihoods, embed, embed_graph, likelihoods, neighbourhood, score_links
 from ..training.portable import export_part, onnx_bytes, portable, require_onnx, torch_bytes
 from ..training.rows import judged_rows
 from ..training.storage import Loaded, versions, write_bytes, write_json

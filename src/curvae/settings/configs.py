@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from ..errors import CurvaeError
 from .factors import FactorSettings, parse_space
@@ -204,16 +204,6 @@ class Settings:
         """β."""
         return float(self.beta)
 
-    @property
-    def encoder_decay(self) -> float:
-        """By which multiple of the learning rate the weights of the encoder shrink in a step."""
-        return 0.0
-
-    @property
-    def noise_lr_scale(self) -> float:
-        """The learning rate of the noise of columns, over that of all else."""
-        return 1.0
-
     def given(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults; of a product, `space` says it all of the space."""
         default, implied = vars(type(self)()), () if self.space is None else ("dim", "curvature", "learn_curvature")
@@ -389,13 +379,10 @@ class RowSettings(Settings):
 
     @property
     def encoder_decay(self) -> float:
+        """By which multiple of the learning rate the weights of the encoder shrink in a step."""
         if self.weight_decay == "auto":
             raise ValueError('choose the weight decay before training: "auto" needs the number of rows')
         return self.weight_decay
-
-    @property
-    def noise_lr_scale(self) -> float:
-        return self.noise_rate
 
     @property
     def gaussian(self) -> bool:
@@ -501,17 +488,6 @@ _MOST_EPOCHS = 1000  # unless epochs are asked for
 _LEAST_PATIENCE = 5  # epochs without progress
 
 
-class Columns(Protocol):
-    """What defaults depend on besides the number of rows: see `curvae.models.Layout`."""
-
-    @property
-    def features(self) -> int: ...
-    @property
-    def covariates(self) -> int: ...
-    @property
-    def size(self) -> bool: ...
-
-
 def epochs_per_pass(steps: int, max_steps: int | None) -> tuple[int, int]:
     """Divide a pass into epochs of at most so many steps; returns their number, and the steps of each but the last.
 
@@ -523,14 +499,12 @@ def epochs_per_pass(steps: int, max_steps: int | None) -> tuple[int, int]:
     return count, math.ceil(steps / count)
 
 
-def choose_neighbours(
-    config: RowSettings, columns: Columns, rows: int, hindrance: str = ""
-) -> tuple[NeighbourKind, str]:
+def choose_neighbours(config: RowSettings, columns: Any, rows: int, hindrance: str = "") -> tuple[NeighbourKind, str]:
     """Choose whether the map is held to the neighbourhoods of the data, and say why.
 
     Arguments:
         config: settings.
-        columns: of the data.
+        columns: of the data, as a `curvae.models.Layout`.
         rows: number of training rows.
         hindrance: why it cannot be.
 
@@ -558,7 +532,7 @@ def choose_neighbours(
     return ("both", f"the default in {config.dim} dimensions") if found is None else ("off", found)
 
 
-def resolve_defaults(config: Rows, rows: tuple[int, int], columns: Columns, hindrance: str = "") -> Rows:
+def resolve_defaults(config: Rows, rows: tuple[int, int], columns: Any, hindrance: str = "") -> Rows:
     """Replace every default that depends on the data by a value; settings that were given stay as they are.
 
     The likelihood, which depends on the values themselves, is chosen before.
@@ -566,7 +540,7 @@ def resolve_defaults(config: Rows, rows: tuple[int, int], columns: Columns, hind
     Arguments:
         config: settings.
         rows: numbers of training and validation rows.
-        columns: of the data.
+        columns: of the data, as a `curvae.models.Layout`.
         hindrance: why the map cannot be held to the neighbourhoods of the data.
 
     Example:

@@ -163,16 +163,6 @@ class Repeat:
     test: dict[float, Any]
     pca: float | None = None
 
-    @property
-    def chosen(self) -> float:
-        """The c > 0 that is best on validation data."""
-        return max((c for c in self.validation if c > 0), key=lambda c: float(self.validation[c]))
-
-    @property
-    def difference(self) -> float:
-        """What the chosen curvature gains on test data: in nats a row, or of a graph in AUC."""
-        return float(self.test[self.chosen]) - float(self.test[0.0])
-
 
 def best_curvature(repeats: Sequence[Repeat]) -> float:
     """Return the c > 0 with the best mean on validation data."""
@@ -196,8 +186,8 @@ class Gain:
 
     @property
     def chosen(self) -> list[float]:
-        """The c > 0 of every split."""
-        return [one.chosen for one in self.repeats]
+        """The c > 0 of every split: the best on its validation data."""
+        return [best_curvature([one]) for one in self.repeats]
 
     @property
     def paired(self) -> Paired:
@@ -487,7 +477,7 @@ def compare_planned(planned: ComparisonPlan, device: str = "auto", **training: A
     judged = [
         replace(
             one,
-            pca=_pca(problem.sources[0], planned.splits[one.seed - planned.config.seed], task.config, task.layout),
+            pca=_pca(task.source, planned.splits[one.seed - planned.config.seed], task.config, task.layout),
         )
         for one in found.repeats
     ]

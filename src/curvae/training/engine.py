@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Generic, Self, TypeVar
 
@@ -313,7 +313,7 @@ class EpochResult:
     """
 
     means: Tensor
-    failures: dict[int, Failure] = field(default_factory=dict)
+    failures: dict[int, Failure]
 
 
 class Engine(ABC, Generic[Model, Kind]):
@@ -325,6 +325,7 @@ class Engine(ABC, Generic[Model, Kind]):
         configs: of these models; what is not a number of its own (seed, curvature, prior scale, learning rate, beta)
             they have in common.
         total: steps of the whole training.
+        options: how some parameters learn, by name.
 
     Attributes:
         threads: how many threads pay, at most; None for as many as there are.
@@ -332,15 +333,15 @@ class Engine(ABC, Generic[Model, Kind]):
 
     threads: int | None = None
 
-    def __init__(self, models: Sequence[Model], configs: Sequence[Kind], total: int) -> None:
+    def __init__(
+        self, models: Sequence[Model], configs: Sequence[Kind], total: int, options: Mapping[str, GroupOptions]
+    ) -> None:
         self.stack, self.configs, self.config = Stack(models), list(configs), configs[0]
         self.step, self.total = 0, total
-        rates, config = [config.learning_rate for config in configs], self.config
-        stack = self.stack
-        falls = [Fall(total, config.cooldown * total)] * len(configs) if config.cooldown else []
-        options = dict.fromkeys(stack.encoder_weights, GroupOptions(decay=config.encoder_decay))
-        options |= dict.fromkeys(stack.noise_parameters, GroupOptions(config.noise_lr_scale))
-        self.optimiser = Adam(stack.tensors, stack.leaves, rates, config.adam_beta2, options, falls)
+        stack, cooldown = self.stack, self.config.cooldown
+        rates = [config.learning_rate for config in configs]
+        falls = [Fall(total, cooldown * total)] * len(configs) if cooldown else []
+        self.optimiser = Adam(stack.tensors, stack.leaves, rates, self.config.adam_beta2, options, falls)
 
     def early_fall(self, best_epoch: int) -> Fall | None:
         """How the learning rate falls from here on, if it has not begun to: as if the best epoch had been the last
@@ -466,11 +467,16 @@ class BatchEngine(Engine[VAE, Config]):
         config, pass_steps = configs[0], math.ceil(len(train) / configs[0].batch_size)
         self._parts, self.steps = epochs_per_pass(pass_steps, config.epoch_steps)
         passes, parts = divmod(config.epochs or 0, self._parts)
-        super().__init__(models, configs, passes * pass_steps + parts * self.steps)
+        named = dict(models[0].named_parameters())
+        weights = [name for name, p in named.items() if name.startswith("encoder.") and p.dim() > 1]
+        noise = [name for name in named if name.startswith("likelihood.") and name.endswith("spread")]
+        options = dict.fromkeys(weights, GroupOptions(decay=config.encoder_decay))
+        options |= dict.fromkeys(noise, GroupOptions(config.noise_rate))
+        super().__init__(models, configs, passes * pass_steps + parts * self.steps, options)
         # Where a step has little to multiply, threads spend more time waiting for each other.
         rows = min(config.batch_size, len(train)) // group.share.size
-        weights = sum(leaf.numel() for leaf in self.stack.leaves.values())
-        self.threads = 1 if rows * config.samples * weights < _SHARED else None
+        size = sum(leaf.numel() for leaf in self.stack.leaves.values())
+        self.threads = 1 if rows * config.samples * size < _SHARED else None
         self.beta = self._weights(2)
         pulls = [config.neighbour_weights for config in configs]
         self.pull = torch.tensor(pulls, dtype=torch.float64, device=self.stack.device) if pulls[0] else None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -28,9 +27,10 @@ from .build import make_space, seeded
 from .comparison import Comparison, ComparisonPlan, compare_splits, curved_values
 from .config import GraphConfig
 from .engine import Engine, EpochResult, Failure
+from .evaluate import embed_graph, hidden_links
 from .fitted import FittedModel, Record, Stored, restored_model
 from .fitting import train_many, train_one
-from .graph_evaluate import embed_graph, hidden_links
+from .rows_problem import digest
 from .stacks import Judged, ModelInTraining, Problem, Task, require_one_each
 
 __all__ = [
@@ -227,7 +227,7 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         seen: Sequence[TrainingGraph],
         validation: Sequence[Tensor] = (),
     ) -> None:
-        super().__init__(models, configs, configs[0].epochs)
+        super().__init__(models, configs, configs[0].epochs, {})
         self.seen, self.validation, self.nodes = list(seen), list(validation), seen[0].n_nodes
         several = len(models) > 1
         self._makers = [part.maker(self.stack.dtype, dense=several or None) for part in seen]
@@ -457,23 +457,29 @@ Build = Callable[[GraphConfig, int, int | None], GraphVAE]
 
 @dataclass(frozen=True, eq=False)
 class GraphTask(Task):
-    """A model of a graph to be trained; `sizes` are nodes, edges that are trained on, and features, `sparse` those that
-    no stack of models can share."""
+    """A model of a graph to be trained."""
 
     config: GraphConfig
+    source: Graph
     split: EdgeSplit | None
-    sizes: tuple[Any, ...]
-    sparse: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, int, int | None]:
+        """Nodes, edges that are trained on, and features."""
+        graph, features = self.source, self.source.features
+        edges = graph.n_edges if self.split is None else len(self.split.train)
+        return graph.n_nodes, edges, None if features is None else features.shape[1]
 
     @property
     def architecture(self) -> Any:
-        """What the models of one stack have in common; a large graph is trained alone."""
-        nodes = self.sizes[0]
+        """What the models of one stack have in common; large graphs and sparse features are trained alone."""
+        nodes = self.source.n_nodes
         if self.config.pairs == "balanced":
             together = nodes <= DENSE
         else:
             together = nodes <= _TOGETHER if listed(self.config) else exact(nodes)
-        return self.config.architecture, self.sizes, None if together and not self.sparse else self.place
+        together = together and not issparse(self.source.features)
+        return self.config.architecture, self.sizes, None if together else self.place
 
 
 def plan_graphs(
@@ -490,34 +496,32 @@ def plan_graphs(
     """
     each = [graphs] * len(configs) if isinstance(graphs, Graph) else list(graphs)
     require_one_each(configs, graphs=each, splits=splits)
-    distinct = list({id(graph): graph for graph in each}.values())
-    numbers = {id(graph): i for i, graph in enumerate(distinct)}
     tasks = []
     for i, (config, graph) in enumerate(zip(configs, each, strict=True)):
-        split = None if splits is None else splits[i]
-        edges = graph.n_edges if split is None else len(split.train)
-        sizes = graph.n_nodes, edges, None if graph.features is None else graph.features.shape[1]
         if graph.directed != config.directed:
             kind = "a" if graph.directed else "no"
             raise CurvaeError(
                 f"edges of the graph have {kind} direction; set directed={graph.directed} in the settings"
             )
-        label, sparse = Task.label(i, len(configs), config), issparse(graph.features)
-        tasks.append(GraphTask(i, label, config, numbers[id(graph)], split, sizes, sparse))
-    return GraphProblem(distinct, **problem), tasks
+        split = None if splits is None else splits[i]
+        tasks.append(GraphTask(i, Task.label(i, len(configs), config), config, graph, split))
+    return GraphProblem(**problem), tasks
 
 
 @dataclass(frozen=True)
 class GraphProblem(Problem[GraphTask, FittedGraph]):
-    """Models of graphs; `sources` are the graphs."""
+    """Models of graphs."""
 
     build: Build = build_graph_model
 
     remedy = "lower hidden or samples"
 
-    def fingerprints(self, task: GraphTask, known: dict[Any, str]) -> dict[str, str]:
-        split = "" if task.split is None else hashlib.sha256(task.split.train.astype("<i8").tobytes()).hexdigest()
-        return {"graph": self.sources[task.source].fingerprint, "split": split}
+    def fingerprinted(self, tasks: Sequence[GraphTask]) -> list[GraphTask]:
+        splits = ("" if task.split is None else digest(task.split.train.astype("<i8")) for task in tasks)
+        return [
+            replace(task, data={"graph": task.source.fingerprint, "split": split})
+            for task, split in zip(tasks, splits, strict=True)
+        ]
 
     def models(self, tasks: Sequence[GraphTask]) -> list[GraphVAE]:
         made = []
@@ -533,7 +537,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
     def engine(self, tasks: Sequence[GraphTask], models: Sequence[GraphVAE]) -> GraphEngine:
         shown, watched = [], []
         for task in tasks:
-            graph, split = self.sources[task.source], task.split
+            graph, split = task.source, task.split
             edges = None if split is None else split.train
             scaling = None if graph.features is None else feature_scaling(graph.features)
             shown.append(TrainingGraph.from_graph(graph, edges, scaling, self.device, self.dtype))
@@ -547,7 +551,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
         return GraphEngine(models, [task.config for task in tasks], shown, watched)
 
     def result(self, task: GraphTask, trained: ModelInTraining) -> FittedGraph:
-        features = self.sources[task.source].features
+        features = task.source.features
         scaling = None if features is None else feature_scaling(features)
         return FittedGraph(task.config, trained.model, scaling, task.split, trained.history, trained.failure)
 
@@ -555,7 +559,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
         judged = []
         for task, one in zip(tasks, fitted, strict=True):
             assert task.split is not None  # a comparison hides edges
-            embedding = embed_graph(one, self.sources[task.source])
+            embedding = embed_graph(one, task.source)
             links = hidden_links(embedding, task.split)
             judged.append(Judged(links["validation"], links["test"], embedding, one.failure))
         return judged

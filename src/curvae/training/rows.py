@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -148,7 +147,7 @@ HELD_OUT = 10_000
 """rows that are held out of a training for validation, and for the report, at most"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
     """Which rows are for training, for validation, and for neither."""
 
@@ -311,36 +310,6 @@ EVERY = slice(None)
 """all rows"""
 
 
-class ModelRows(ABC):
-    """The rows of every model of a stack; parts of a batch have the models as first dimension.
-
-    Attributes:
-        device: where batches are.
-    """
-
-    device: torch.device
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of rows of each model."""
-
-    @abstractmethod
-    def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
-        """Iterate over every row once, in batches of `size` rows; the last may be smaller.
-
-        Arguments:
-            generators: of (seed, pass) of every model, which alone decide on the order; models that share one see the
-                same order. They also make the noise of the epoch: take from them what the order needs before
-                returning, and nothing later. Without them, the order of the data.
-            size: rows of a batch.
-            own: which of the rows, by their place in that order.
-        """
-
-    @abstractmethod
-    def keep(self, places: Sequence[int]) -> Self:
-        """Return the rows of some of the models."""
-
-
 # Rows on disk: in which order they are read, and by which threads.
 #
 # A pass visits the blocks of a file in a random order and takes some of them at a time into memory, a *round*. The
@@ -396,8 +365,8 @@ class _Plan:
         return shard_order(rows, np.random.default_rng([self.seed, 1 + number]))
 
 
-class DiskRows(ModelRows):
-    """Rows of a single model on disk. A thread reads the next round while one is in use.
+class DiskRows:
+    """Rows of a single model on disk, as `StackedRows` in memory. A thread reads the next round while one is in use.
 
     Arguments:
         rows: of all data.
@@ -502,11 +471,9 @@ class DiskRows(ModelRows):
     def _round(self, plan: _Plan, number: int) -> dict[str, Tensor]:
         """Return the rows of a round by the name of a part, in the order of the epoch; start to read the next one."""
         coming: dict[tuple[int | None, int], Future[dict[str, Tensor]]] = {}
-        for other in (number, number + 1):
-            if other < len(plan.rounds):
-                key = plan.seed, other
-                known = self._coming.get(key)
-                coming[key] = self._thread.submit(self._read, plan, other) if known is None else known
+        for other in range(number, min(number + 2, len(plan.rounds))):
+            key = plan.seed, other
+            coming[key] = self._coming.get(key) or self._thread.submit(self._read, plan, other)
         self._coming = coming  # the round in use as well: the next part of the epoch may go on with it
         try:
             return coming[plan.seed, number].result()
@@ -549,8 +516,10 @@ class DiskRows(ModelRows):
         return {name: torch.from_numpy(part) for name, part in parts.items()}
 
 
-class StackedRows(ModelRows):
-    """Rows in memory. Where they lie on the device as the models see them, a batch of all models is one gather.
+class StackedRows:
+    """Rows of every model of a stack, in memory; parts of a batch have the models as first dimension.
+
+    Where rows lie on the device as the models see them, a batch of all models is one gather.
 
     Arguments:
         pool: rows of all models.
@@ -576,6 +545,7 @@ class StackedRows(ModelRows):
         return self._index.shape[1]
 
     def keep(self, places: Sequence[int]) -> Self:
+        """Return the rows of some of the models."""
         neighbours = None if self._neighbours is None else self._neighbours.keep(places)
         models = [self._models[i] for i in places]
         return type(self)(self._pool, models, self._index[list(places)], neighbours, self._share)
@@ -597,6 +567,15 @@ class StackedRows(ModelRows):
         return batch if self._neighbours is None else self._neighbours.join(batch, positions, rows, kept)
 
     def batches(self, generators: Sequence[Generator] | None, size: int, own: slice = EVERY) -> Iterator[Batch]:
+        """Iterate over every row once, in batches of `size` rows; the last may be smaller.
+
+        Arguments:
+            generators: of (seed, pass) of every model, which alone decide on the order; models that share one see the
+                same order. They also make the noise of the epoch: what the order needs is taken from them before this
+                returns, and nothing later. Without them, the order of the data.
+            size: rows of a batch.
+            own: which of the rows, by their place in that order.
+        """
         order = self.order(generators)
         if self._share.whole:
             return map(self.gather, order[:, own].split(size, 1))
@@ -604,8 +583,15 @@ class StackedRows(ModelRows):
         return (self.gather(order[:, places]).joined(index=index.expand(len(order), -1)) for places, index in shares)
 
 
+ModelRows = StackedRows | DiskRows
+"""the rows of every model of a stack"""
+
+
 class RowPool:
     """Rows of many models: distinct data once, and for every model which are its own.
+
+    Attributes:
+        resident: whether all rows lie on the device as the models see them.
 
     Example:
         >>> few = Rows(np.eye(3), Scaling.identity(3))
@@ -618,7 +604,6 @@ class RowPool:
         self.rows, self.device, self._threads = list(rows), rows[0].device, threads
         held = list({id(part): part for part in rows}.values())
         self.resident = all(part.resident for part in held)
-        """whether all rows lie on the device as the models see them"""
         starts = dict.fromkeys(map(id, held), 0)
         if self.resident:
             self.parts = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from .engine import BatchEngine
 from .evaluate import embed, likelihoods_many
 from .fitted import Fitted
 from .neighbourhoods import Neighbourhood, Neighbourhoods, neighbourhood
-from .rows import HELD_OUT, Data, ModelRows, RowPool, Rows, Split, layout_of, random_split
+from .rows import HELD_OUT, Data, RowPool, Rows, Split, layout_of, random_split
 from .stacks import Judged, ModelInTraining, Problem, Task, require_one_each
 
 __all__ = [
@@ -57,22 +57,21 @@ class RowsTask(Task):
     """A model of rows to be trained.
 
     Arguments:
-        config, split, scaling, layout: of the model.
+        config, source, split, scaling, layout: of the model.
         reason: why this likelihood.
-        alone: whether it is trained by itself, and not with others in a stack: each would read rows from disk.
     """
 
     config: Config
+    source: Arrays
     split: Split
     scaling: Scaling
     layout: Layout
     reason: str = "as asked"
-    alone: bool = False
 
     @property
     def architecture(self) -> Any:
-        sizes = len(self.split.train), len(self.split.validation)
-        return self.config.architecture, self.layout, sizes, self.place if self.alone else None
+        """What the models of one stack have in common; each would read rows from disk, so these are trained alone."""
+        return self.config.architecture, self.layout, self.split.counts, self.place if self.source.on_disk else None
 
 
 def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
@@ -139,34 +138,16 @@ def plan_rows(
     """
     each: Sequence[Any] = data if isinstance(data, list | tuple) else [data] * len(configs)
     require_one_each(configs, data=each, splits=splits, scalings=scalings)
-    sources: list[Arrays] = []
-    places: dict[int, int] = {}
-    known: dict[Any, Any] = {}
-
-    def once(make: Callable[[], Any], *key: Any) -> Any:
-        """Make what many configurations share once: a look at the data can take longer than an epoch."""
-        if key not in known:
-            known[key] = make()
-        return known[key]
-
+    # What many configurations share is made once: a look at the data can take longer than an epoch.
+    distinct = {id(given): given for given in each}
+    prepared = {key: _prepared(given, blocks) for key, given in distinct.items()}
+    draw_split, choose = cache(partial(random_split, most=HELD_OUT)), cache(chosen_likelihood)
+    known: dict[Any, Scaling] = {}
     tasks = []
-    for i, config in enumerate(configs):
-        given = each[i]
-        if id(given) not in places:
-            places[id(given)] = len(sources)
-            sources.append(_prepared(given, blocks))
-        source = places[id(given)]
-        arrays = sources[source]
-        rows = len(arrays)
-        share, seed = config.validation, config.seed
-        split = (
-            once(partial(random_split, rows, share, seed=seed, most=HELD_OUT), rows, share, seed)
-            if splits is None
-            else splits[i]
-        )
-        likelihood, layout, reason = once(
-            partial(chosen_likelihood, arrays, config.likelihood), source, config.likelihood
-        )
+    for i, (config, given) in enumerate(zip(configs, each, strict=True)):
+        arrays = prepared[id(given)]
+        split = draw_split(len(arrays), config.validation, seed=config.seed) if splits is None else splits[i]
+        likelihood, layout, reason = choose(arrays, config.likelihood)
         weightless = arrays.weight is not None and not arrays.weight.all()
         why = "some rows have no weight, and would be neighbours all the same" if weightless else hindrance
         # The outputs of a step with their gradients, or its noise: far from all it takes.
@@ -177,24 +158,18 @@ def plan_rows(
             fix="lower batch_size or samples",
         )
         config = resolve_defaults(replace(config, likelihood=likelihood), split.counts, layout, why)
-        scaling = (
-            once(
-                partial(scaling_for, config, layout, sources[source], split),
-                source,
-                config.scaled(layout).tobytes(),
-                split.test.tobytes(),
-            )
-            if scalings is None
-            else scalings[i]
-        )
+        key = arrays, config.scaled(layout).tobytes(), split.test.tobytes()
+        if scalings is None and key not in known:
+            known[key] = scaling_for(config, layout, arrays, split)
+        scaling = known[key] if scalings is None else scalings[i]
         name = Task.label(i, len(configs), config)
-        tasks.append(RowsTask(i, name, config, source, split, scaling, layout, reason, arrays.on_disk))
-    return RowsProblem(sources, **problem), tasks
+        tasks.append(RowsTask(i, name, config, arrays, split, scaling, layout, reason))
+    return RowsProblem(**problem), tasks
 
 
 @dataclass(frozen=True)
 class RowsProblem(Problem[RowsTask, Fitted]):
-    """Models of rows; `sources` are `Arrays`.
+    """Models of rows.
 
     Arguments:
         samples: importance samples a row with which models are judged.
@@ -206,132 +181,118 @@ class RowsProblem(Problem[RowsTask, Fitted]):
 
     remedy = "lower hidden or batch_size"
 
-    def fingerprints(self, task: RowsTask, known: dict[Any, str]) -> dict[str, str]:
-        key = task.source, task.layout, task.config.likelihood
-        if key not in known:
-            arrays, blocks = self.sources[task.source], task.layout.blocks
+    def fingerprinted(self, tasks: Sequence[RowsTask]) -> list[RowsTask]:
+        hashed, found = cache(_hash_arrays), []
+        for task in tasks:
+            blocks, scaling, split = task.layout.blocks, task.scaling, task.split
             # Where the likelihood treats all features alike, blocks count only if all columns are categorical: so it is
             # in checkpoints of before columns of several kinds were distinguished.
             if LIKELIHOODS[task.config.likelihood].columns is None and min(blocks, default=0) < 2:
                 blocks = ()
-            described = [arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]
-            if arrays.on_disk:  # the memory decides on the order of the rows
-                described.append(arrays.x.memory)
-            found = hashlib.sha256(json.dumps(described).encode())
-            for part in arrays.per_row.values():
-                hash_rows(part, found)
-            known[key] = found.hexdigest()
-        scaling = task.scaling
-        with np.errstate(all="ignore"):
-            figures = np.stack([scaling.shift / scaling.scale, np.log(scaling.scale)])
-        # To six digits: other machines round the last ones of a mean otherwise.
-        figures = np.round(figures, 6).astype("<f8") + 0.0
-        split = (part.astype("<i8") for part in (task.split.train, task.split.validation, task.split.test))
-        return {"rows": known[key], "split": digest(*split), "scaling": digest(figures)}
+            with np.errstate(all="ignore"):
+                figures = np.stack([scaling.shift / scaling.scale, np.log(scaling.scale)])
+            # To six digits: other machines round the last ones of a mean otherwise.
+            figures = np.round(figures, 6).astype("<f8") + 0.0
+            parts = (part.astype("<i8") for part in (split.train, split.validation, split.test))
+            data = {"rows": hashed(task.source, blocks), "split": digest(*parts), "scaling": digest(figures)}
+            found.append(replace(task, data=data))
+        return found
 
     def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
-        starts: dict[tuple[int, int], tuple[NDArray[np.float64], Effects | None]] = {}
-        places: dict[Any, Principal | None] = {}
-        made = []
+        start, places, made = cache(_start), dict[Any, Principal | None](), []
         for task in tasks:
-            rows = task.source, id(task.split)
-            if rows not in starts:
-                starts[rows] = self._start(task)
-            mean, effects = starts[rows]
+            mean, effects = start(task.source, task.split)
             effects = None if effects is None else effects.scaled(task.scaling.scale)
-            key = rows, id(task.scaling), task.config.likelihood
+            key = task.source, task.split, id(task.scaling)
             if task.config.init == "pca" and key not in places:
-                places[key] = self._axes(task)
-            axes = places.get(key) if task.config.init == "pca" else None
-            model = build(task.config, task.layout, mean=task.scaling.apply(mean), effects=effects, axes=axes)
+                places[key] = _axes(task)
+            mean = task.scaling.apply(mean)
+            model = build(task.config, task.layout, mean=mean, effects=effects, axes=places.get(key))
             made.append(model.to(self.device, self.dtype))
         return made
 
-    def _start(self, task: RowsTask) -> tuple[NDArray[np.float64], Effects | None]:
-        """Column means and effects of the covariates, from which a model starts; of counts, for a unit of exposure."""
-        arrays = self.sources[task.source].take(task.split.train)
-        unit = np.ones(1)
-        if arrays.size is not None:
-            unit[0] = sum(float(block.sum()) for block in row_blocks(arrays.size)) / len(arrays)
-        effects = None if arrays.context is None else Effects.of(arrays.x, arrays.context).scaled(unit)
-        return column_statistics(arrays.x).mean / unit, effects
-
-    def _axes(self, task: RowsTask) -> Principal | None:
-        """Find the principal components of what the encoder is shown, scaled so that the first has variance 1, and
-        without the directions in which covariates move rows; none if rows are all alike there."""
-        index = task.split.train
-        most = max(_AXES_ROWS, _AXES_NUMBERS // task.layout.features)
-        if len(index) > most:
-            index = index[np.sort(np.random.default_rng(0).permutation(len(index))[:most])]
-        arrays = self.sources[task.source].take(index)
-        rows = Rows(arrays, task.scaling, whole=True)
-        likelihood = LIKELIHOODS[task.config.likelihood].make(task.layout)
-        x = likelihood.inputs(rows.batch(torch.arange(len(rows)))).flatten(1).double().numpy()
-        if arrays.context is not None:
-            moved = Effects.of(x, in_memory(arrays.context)).directions
-            x = x - x @ moved.T @ moved
-        found = principal_axes(x, task.config.dim)
-        spread = found.place(x)[:, 0].std()
-        return replace(found, axes=found.axes / spread) if spread > 0 else None
-
     def engine(self, tasks: Sequence[RowsTask], models: Sequence[VAE]) -> BatchEngine:
         configs, cuda = [task.config for task in tasks], self.device.type == "cuda"
-        pool = RowPool.of(
-            [(self.sources[task.source], task.scaling) for task in tasks], self.device, self.dtype, whole=True
-        )
+        pool = RowPool.of([(task.source, task.scaling) for task in tasks], self.device, self.dtype, whole=True)
         own = self._neighbourhoods(tasks, models, pool)
         share = self.group.share
         train = pool.part(torch.from_numpy(np.stack([task.split.train for task in tasks])), own, share)
-        validation = self._validation(tasks, pool)
+        held_out = [validation_rows(task) for task in tasks]
+        if tasks[0].source.on_disk:  # read once; the only task
+            rows = tasks[0].source.take(held_out[0]).load(), tasks[0].scaling
+            validation = RowPool.of([rows], self.device, self.dtype, whole=True).part(share=share)
+        else:
+            validation = pool.part(torch.from_numpy(np.stack(held_out)), None, share)
         steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
         captured = cuda and share.whole and (steps >= _CAPTURE or pool.device.type == "cpu")
         return BatchEngine(models, configs, train, validation, group=self.group, captured=captured)
-
-    def _validation(self, tasks: Sequence[RowsTask], pool: RowPool) -> ModelRows:
-        """Make the source of the rows that are looked at after every epoch; those on disk are read once."""
-        index = np.stack([validation_rows(task) for task in tasks])
-        if not tasks[0].alone:
-            return pool.part(torch.from_numpy(index), None, self.group.share)
-        (task,) = tasks
-        held = self.sources[task.source].take(index[0]).load()
-        pool = RowPool.of([(held, task.scaling)], self.device, self.dtype, whole=True)
-        return pool.part(share=self.group.share)
 
     def _neighbourhoods(self, tasks: Sequence[RowsTask], models: Sequence[VAE], pool: RowPool) -> Neighbourhoods | None:
         """Who is near whom among the training rows; what is the same is looked for once."""
         config = tasks[0].config
         if not config.uses_neighbours:
             return None
-        found: dict[tuple[int, bytes], int] = {}
-        each: list[Neighbourhood] = []
-        which = []
-        for task, model, rows in zip(tasks, models, pool.rows, strict=True):
-            index = task.split.train
-            key = id(rows), index.tobytes()
+        keys = [(id(rows), task.split.train.tobytes()) for task, rows in zip(tasks, pool.rows, strict=True)]
+        found: dict[tuple[int, bytes], Neighbourhood] = {}
+        for key, task, model, rows in zip(keys, tasks, models, pool.rows, strict=True):
             if key not in found:
-                found[key] = len(each)
-                each.append(neighbourhood(rows, index, model, config.neighbours, config.n_neighbours))
-            which.append(found[key])
-        return Neighbourhoods(each, which, pool.device, config.batch_size)
+                found[key] = neighbourhood(rows, task.split.train, model, config.neighbours, config.n_neighbours)
+        which = [list(found).index(key) for key in keys]
+        return Neighbourhoods(list(found.values()), which, pool.device, config.batch_size)
 
     def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
         parts = task.scaling, task.reason, task.split, trained.history, trained.failure, task.layout
         return Fitted(task.config, trained.model, *parts)
 
     def judge(self, tasks: Sequence[RowsTask], fitted: Sequence[Fitted]) -> list[Judged]:
-        data = [self.sources[task.source] for task in tasks]
         validation, test = (
-            likelihoods_many(
-                fitted,
-                [x.take(getattr(task.split, part)) for x, task in zip(data, tasks, strict=True)],
-                self.samples,
-            )
+            likelihoods_many(fitted, [task.source.take(getattr(task.split, part)) for task in tasks], self.samples)
             for part in ("validation", "test")
         )
+        shown = slice(None) if self.shown is None else self.shown
         return [
-            Judged(v.mean, t.mean, embed(one, x if self.shown is None else x.take(self.shown)), one.failure)
-            for v, t, one, x in zip(validation, test, fitted, data, strict=True)
+            Judged(v.mean, t.mean, embed(one, task.source.take(shown)), one.failure)
+            for v, t, one, task in zip(validation, test, fitted, tasks, strict=True)
         ]
+
+
+def _hash_arrays(arrays: Arrays, blocks: tuple[int, ...]) -> str:
+    """Digest of all that is known about some rows."""
+    described = [arrays.x.shape, blocks, *(["missing"] if arrays.missing else [])]
+    if arrays.on_disk:  # the memory decides on the order of the rows
+        described.append(arrays.x.memory)
+    found = hashlib.sha256(json.dumps(described).encode())
+    for part in arrays.per_row.values():
+        hash_rows(part, found)
+    return found.hexdigest()
+
+
+def _start(data: Arrays, split: Split) -> tuple[NDArray[np.float64], Effects | None]:
+    """Column means and effects of the covariates, from which a model starts; of counts, for a unit of exposure."""
+    arrays, unit = data.take(split.train), np.ones(1)
+    if arrays.size is not None:
+        unit[0] = sum(float(block.sum()) for block in row_blocks(arrays.size)) / len(arrays)
+    effects = None if arrays.context is None else Effects.of(arrays.x, arrays.context).scaled(unit)
+    return column_statistics(arrays.x).mean / unit, effects
+
+
+def _axes(task: RowsTask) -> Principal | None:
+    """Find the principal components of what the encoder is shown, scaled so that the first has variance 1, and
+    without the directions in which covariates move rows; none if rows are all alike there."""
+    index = task.split.train
+    most = max(_AXES_ROWS, _AXES_NUMBERS // task.layout.features)
+    if len(index) > most:
+        index = index[np.sort(np.random.default_rng(0).permutation(len(index))[:most])]
+    arrays = task.source.take(index)
+    rows = Rows(arrays, task.scaling, whole=True)
+    likelihood = LIKELIHOODS[task.config.likelihood].make(task.layout)
+    x = likelihood.inputs(rows.batch(torch.arange(len(rows)))).flatten(1).double().numpy()
+    if arrays.context is not None:
+        moved = Effects.of(x, in_memory(arrays.context)).directions
+        x = x - x @ moved.T @ moved
+    found = principal_axes(x, task.config.dim)
+    spread = found.place(x)[:, 0].std()
+    return replace(found, axes=found.axes / spread) if spread > 0 else None
 
 
 def validation_rows(task: RowsTask) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -64,21 +64,21 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class Task(ABC):
-    """A model to be trained: everything but the data, which many tasks may share.
+    """A model to be trained.
 
     Arguments:
         place: in the list of models to train.
         name: for messages.
         config: settings.
-        source: which of the data of the problem.
+        source: the data, which many tasks may share.
         split: of these data.
-        data: fingerprints by name, which a checkpoint keeps; see `Problem.fingerprints`.
+        data: fingerprints by name, which a checkpoint keeps; see `Problem.fingerprinted`.
     """
 
     place: int
     name: str
     config: Any
-    source: int
+    source: Any
     split: Any
     data: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
@@ -145,10 +145,9 @@ FittedT = TypeVar("FittedT", bound=FittedModel)
 
 @dataclass(frozen=True)
 class Problem(ABC, Generic[TaskT, FittedT]):
-    """Data to train on, and what depends on their kind. It travels to the process that does the work.
+    """What depends on the kind of data. It travels to the process that does the work.
 
     Arguments:
-        sources: the distinct data of all tasks.
         asked: the device, or "auto".
         dtype: of the networks.
         group: processes that train a model together.
@@ -157,7 +156,6 @@ class Problem(ABC, Generic[TaskT, FittedT]):
         remedy: what to do about a model that is too large for the device.
     """
 
-    sources: Sequence[Any]
     asked: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
     group: ProcessGroup = field(default=SINGLE, kw_only=True)
@@ -170,13 +168,8 @@ class Problem(ABC, Generic[TaskT, FittedT]):
         return choose_device(str(self.asked))
 
     @abstractmethod
-    def fingerprints(self, task: TaskT, known: dict[Any, str]) -> dict[str, str]:
-        """Digests of the data of a task, by name; `known` keeps those that many tasks share."""
-
     def fingerprinted(self, tasks: Sequence[TaskT]) -> list[TaskT]:
         """Return the same tasks with what a checkpoint stores about their data, to refuse others when it is resumed."""
-        known: dict[Any, str] = {}
-        return [replace(task, data=self.fingerprints(task, known)) for task in tasks]
 
     @abstractmethod
     def models(self, tasks: Sequence[TaskT]) -> Sequence[Any]:
