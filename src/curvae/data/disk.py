@@ -9,7 +9,6 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -247,12 +246,14 @@ class _Rows:
     """Some rows of a file. Indexing chooses among them and reads nothing.
 
     Arguments:
-        file: where the rows lie; None for row numbers.
+        file: where the rows lie.
         index: numbers of the rows in the file.
+        steps: functions that are applied to rows when they were read, such as a choice of columns.
     """
 
     file: Any
     index: range | NDArray[np.int64]
+    steps: tuple[Callable[[Any], Any], ...] = field(default=(), kw_only=True)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -260,8 +261,18 @@ class _Rows:
     def __getitem__(self, chosen: Any) -> Self:
         return replace(self, index=_chosen(self.index, chosen))
 
-    def _read(self, join: Callable[[list[Any]], Any]) -> Any:
-        """Read the rows; `join` puts parts of them together."""
+    def load(self) -> Any:
+        """Read the rows."""
+        x = self._read()
+        for step in self.steps:
+            x = step(x)
+        return x
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        x = self.load()
+        return np.asarray(x.toarray() if issparse(x) else x, dtype)
+
+    def _read(self) -> Any:
         if isinstance(self.index, range):
             return self.file.read(self.index.start, self.index.stop)
         if not len(self.index):
@@ -271,7 +282,8 @@ class _Rows:
         block = max(1, int(_BYTES / self.file.row_bytes))
         apart = (np.diff(rows) * self.file.row_bytes > _GAP) | (np.diff(rows // block) > 0)
         runs = np.split(rows, np.flatnonzero(apart) + 1)
-        values = join([self._read_run(run) for run in runs]) if len(runs) > 1 else self._read_run(rows)
+        parts = [self._read_run(run) for run in runs]
+        values = parts[0] if len(parts) == 1 else vstack(parts, "csr") if issparse(parts[0]) else np.concatenate(parts)
         in_order = bool((order[1:] > order[:-1]).all())
         return values if in_order else values[np.argsort(order)]
 
@@ -318,7 +330,6 @@ class DiskMatrix(_Rows):
 
     width: int | None
     memory: int
-    steps: tuple[Callable[[Any], Any], ...] = ()
     known: dict[str, Any] = field(default_factory=dict, init=False)
     """figures of these rows that took a pass over them, by name"""
 
@@ -355,20 +366,9 @@ class DiskMatrix(_Rows):
         """Apply a function to rows when they are read; `width` is the number of columns that it returns."""
         return replace(self, steps=(*self.steps, function), width=width)
 
-    def load(self) -> Any:
-        """Read the rows."""
-        x = self._read(partial(vstack, format="csr") if self.sparse else np.concatenate)
-        for step in self.steps:
-            x = step(x)
-        return x
-
     def toarray(self) -> NDArray[Any]:
         """Read the rows as a dense array."""
-        x = self.load()
-        return x.toarray() if issparse(x) else x
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self.toarray(), dtype)
+        return np.asarray(self)
 
     @property
     def row_length(self) -> float:
@@ -389,19 +389,17 @@ class DiskTexts(_Rows):
     Arguments:
         file: where the texts lie; None for the numbers of the rows.
         index: numbers of the rows in the file.
-        strip: whether to remove blanks around each text.
+        steps: functions that are applied to texts when they were read.
 
     Example:
         >>> DiskTexts.numbers(5)[[3, 1]].load().tolist()
         ['3', '1']
     """
 
-    strip: bool = False
-
     @classmethod
     def of(cls, file: StoredTexts, strip: bool = False) -> DiskTexts:
-        """Make texts of all rows of a file."""
-        return cls(file, range(file.rows), strip)
+        """Make texts of all rows of a file, without the blanks around each if `strip`."""
+        return cls(file, range(file.rows), steps=(np.char.strip,) if strip else ())
 
     @classmethod
     def numbers(cls, rows: int) -> DiskTexts:
@@ -412,20 +410,13 @@ class DiskTexts(_Rows):
     def shape(self) -> tuple[int]:
         return (len(self),)
 
-    def load(self) -> NDArray[np.str_]:
-        """Read the texts."""
-        if self.file is None:
-            return np.asarray(self.index).astype(np.str_)
-        texts: NDArray[np.str_] = self._read(np.concatenate)
-        return np.char.strip(texts) if self.strip else texts
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self.load(), dtype)
+    def _read(self) -> Any:
+        return np.asarray(self.index).astype(np.str_) if self.file is None else super()._read()
 
 
 def in_memory(values: Any) -> Any:
     """Return an array whose rows are in memory; one on disk is read."""
-    return values.load() if isinstance(values, DiskMatrix | DiskTexts) else values
+    return values.load() if isinstance(values, _Rows) else values
 
 
 Texts: TypeAlias = Any
