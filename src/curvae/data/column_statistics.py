@@ -296,13 +296,8 @@ def resolve_missing(
 
 def complete_rows(x: Any) -> NDArray[np.int64]:
     """Find the rows without missing values."""
-    start, kept = 0, []
-    for block in row_blocks(x):
-        complete = np.ones(block.shape[0], bool)
-        complete[missing_entries(block)[0]] = False
-        kept.append(start + np.flatnonzero(complete))
-        start += len(complete)
-    return np.concatenate(kept)
+    gaps = [np.bincount(missing_entries(block)[0], minlength=block.shape[0]) for block in row_blocks(x)]
+    return np.flatnonzero(np.concatenate(gaps) == 0)
 
 
 def missing_entries(x: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -7,7 +7,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from .column_statistics import (
     resolve_missing,
     useless_columns,
 )
-from .dataset import Arrays, Column, Dataset, Kind, Matrix, Schema, Vector, check_ids, one_hot
+from .dataset import Arrays, Column, Dataset, Kind, Matrix, NumberColumns, Schema, Vector, check_ids, one_hot
 from .disk import DiskMatrix, DiskTexts, Texts, in_memory
 from .files import Messages, count, guard, listing, quoted
 from .text_tables import MISSING, NUMBER, NumberFacts, numbers_from_texts, texts_of
@@ -351,6 +351,8 @@ def looks_like_edges(frame: pd.DataFrame) -> bool:
     ):
         return False
     left, right = rows.iloc[:, 0], rows.iloc[:, 1]
+    if rows.iloc[:, :2].duplicated().mean() > _REPEATED:
+        return False
     if not all(pd.api.types.is_integer_dtype(side.dtype) for side in (left, right)):
         return table.is_text(names[0]) and table.is_text(names[1])
     if (named_ends(names) is None and common_stem(names) is None) or bool((left == right).any()):
@@ -608,6 +610,9 @@ class RawData:
         if (empty := np.flatnonzero(known.present == 0)).size:
             names = quoted(self.columns[int(j)].name for j in empty)
             raise CurvaeError(f"{self.source} has columns without a single value: {names}; remove them")
+        if isinstance(self.columns, NumberColumns):
+            columns: Sequence[Column] = NumberColumns(self.columns.names, known.mean)
+            return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
         binary = np.zeros(len(self.columns), bool)
         if self.kind == "table":
             dropped = missing == "drop" and known.has_missing
@@ -618,7 +623,7 @@ class RawData:
         for j, counts in self._category_counts().items():
             fills[j] = np.argmax(counts)
         columns = tuple(
-            Column(column.name, column.categories, float(fills[j]), bool(binary[j] and column.categories is None))
+            replace(column, fill=float(fills[j]), binary=bool(binary[j] and column.categories is None))
             for j, column in enumerate(self.columns)
         )
         width = sum(len(column.features) for column in columns)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from operator import itemgetter
-from typing import Any, Literal, TypeAlias, get_args
+from operator import eq, itemgetter
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,8 @@ __all__ = [
     "Dataset",
     "Kind",
     "Matrix",
+    "NumberColumns",
+    "PixelNames",
     "Scaling",
     "Schema",
     "as_matrix",
@@ -36,7 +38,6 @@ __all__ = [
     "feature_names",
     "from_arrays",
     "hash_rows",
-    "number_columns",
     "one_hot",
     "source_columns",
 ]
@@ -340,7 +341,7 @@ def from_arrays(
 Kind: TypeAlias = Literal["table", "matrix", "images"]
 
 
-@dataclass(frozen=True, slots=True)  # there may be millions
+@dataclass(frozen=True)
 class Column:
     """One column of the source.
 
@@ -382,9 +383,61 @@ class Column:
         }
 
 
-def number_columns(names: Iterable[str]) -> tuple[Column, ...]:
-    """Describe columns of numbers by their names."""
-    return tuple(Column(name) for name in names)
+Item = TypeVar("Item")
+
+
+class _Made(Sequence[Item]):
+    """A sequence that makes its items on access, since millions of stored objects would take gigabytes."""
+
+    def make(self, index: int) -> Item:
+        """Make one item."""
+        raise NotImplementedError
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(len(self))[index]
+        return tuple(map(self.make, chosen)) if isinstance(chosen, range) else self.make(chosen)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class PixelNames(_Made[str]):
+    """Names of the pixels of an image, row by row.
+
+    Example:
+        >>> PixelNames(2, 3)[:4]
+        ('r1c1', 'r1c2', 'r1c3', 'r2c1')
+    """
+
+    def __init__(self, height: int, width: int) -> None:
+        self.height, self.width = height, width
+
+    def __len__(self) -> int:
+        return self.height * self.width
+
+    def make(self, index: int) -> str:
+        row, column = divmod(index, self.width)
+        return f"r{row + 1}c{column + 1}"
+
+
+class NumberColumns(_Made[Column]):
+    """Columns of numbers.
+
+    Arguments:
+        names: names of the columns.
+        fills: replacement for the missing values of each column, (columns,); 0 by default.
+    """
+
+    def __init__(self, names: Sequence[str], fills: NDArray[np.float64] | None = None) -> None:
+        self.names, self.fills = names, fills
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def make(self, index: int) -> Column:
+        return Column(self.names[index], fill=0.0 if self.fills is None else float(self.fills[index]))
 
 
 @dataclass(frozen=True)
@@ -423,7 +476,7 @@ class Schema:
             >>> Schema("table", (Column("a=b"), Column("a", ("b", "c"))), (3,)).names
             ('a=b', 'a=b (2)', 'a=c')
         """
-        return _names(self.columns)
+        return self.columns.names if isinstance(self.columns, NumberColumns) else _names(self.columns)
 
     @property
     def context_names(self) -> tuple[str, ...]:
@@ -433,17 +486,21 @@ class Schema:
     @property
     def column_names(self) -> Sequence[str]:
         """Names of the columns."""
-        return [column.name for column in self.columns]
+        columns = self.columns
+        return columns.names if isinstance(columns, NumberColumns) else [column.name for column in columns]
 
     @property
     def fills(self) -> NDArray[np.float64]:
         """Replacement for the missing values of each column, (columns,)."""
+        if isinstance(self.columns, NumberColumns) and self.columns.fills is not None:
+            return self.columns.fills
         return np.array([column.fill for column in self.columns])
 
     @property
     def categorical(self) -> bool:
         """Whether some column is categorical."""
-        return any(column.categories is not None for column in self.columns)
+        numbers = isinstance(self.columns, NumberColumns)  # of which there may be millions
+        return not numbers and any(column.categories is not None for column in self.columns)
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -453,6 +510,8 @@ class Schema:
             >>> Schema("table", (Column("size"), Column("colour", ("blue", "red"))), (3,)).blocks
             (0, 2)
         """
+        if isinstance(self.columns, NumberColumns):
+            return ()
         blocks = tuple(int(c.binary) if c.categories is None else len(c.categories) for c in self.columns)
         return blocks if any(blocks) else ()
 

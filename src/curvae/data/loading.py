@@ -10,7 +10,7 @@ from ..errors import CurvaeError
 from . import memory as machine
 from .column_statistics import Missing
 from .columns import RawData
-from .dataset import Dataset, Schema, feature_names, number_columns
+from .dataset import Dataset, NumberColumns, Schema, feature_names
 from .disk import CsrFile, DenseFile, DiskMatrix, csr_size
 from .files import Messages, not_found, require_file
 from .graph_reading import BUILT_IN_GRAPHS, GRAPH_FILES
@@ -167,7 +167,7 @@ def _read_matrix(path: Path, storage: Storage | None) -> RawData:
     if file is not None:
         messages = Messages([f"{file.rows:,} rows are read from disk, in {machine.size_text(limit)} of memory."])
         x = DiskMatrix.of(file, file.columns, limit)
-        return RawData(path.name, "matrix", x, number_columns(feature_names(file.columns)), messages=messages)
+        return RawData(path.name, "matrix", x, NumberColumns(feature_names(file.columns)), messages=messages)
     for suffix, reader in MATRICES.items():
         if name.endswith(suffix):
             return reader(path)

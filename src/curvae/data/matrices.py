@@ -27,7 +27,7 @@ from scipy.sparse import csr_array, issparse, load_npz
 from ..errors import CurvaeError
 from . import memory
 from .columns import RawData
-from .dataset import Dataset, as_matrix, feature_names, number_columns
+from .dataset import Column, Dataset, NumberColumns, PixelNames, as_matrix, feature_names
 from .files import Messages, count, fetch, one_line, open_file, places, quoted, require_file
 from .text_tables import NUMBER
 
@@ -45,9 +45,6 @@ __all__ = [
 ]
 
 
-_COLUMN = 500  # bytes of the name and the mean of a column
-
-
 # Grey images from an array, from a folder of image files, or in the file format of the MNIST digits.
 
 
@@ -59,7 +56,7 @@ def raw_images(source: str, pixels: NDArray[Any], messages: Messages | None = No
     if flat.dtype == np.uint8:
         flat = np.divide(flat, 255, dtype=np.float32)
         messages.note("grey levels from 0 to 255 were divided by 255.")
-    columns = number_columns(f"r{row}c{column}" for row in range(1, height + 1) for column in range(1, width + 1))
+    columns = NumberColumns(PixelNames(height, width))
     return RawData(source, "images", as_matrix(flat, source), columns, shape=(height, width), messages=messages)
 
 
@@ -79,8 +76,7 @@ def read_folder(folder: Path) -> RawData:
             f"{folder} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder"
         )
     width, height = _load_image(folder, names[0]).size
-    size = (4 * len(names) + _COLUMN) * width * height
-    memory.require(size, f"{folder.name} ({len(names):,} images of {width} × {height})")
+    memory.require(4 * len(names) * width * height, f"{folder.name} ({len(names):,} images of {width} × {height})")
     pixels = np.empty((len(names), height, width), dtype=np.float32)
     coloured = 0
     for place, name in enumerate(names):
@@ -233,9 +229,10 @@ def raw_matrix(source: str, x: Any) -> RawData:
     """Take a matrix, (rows, features); its columns are named x1, x2, …"""
     if issparse(x):  # the shape of a sparse matrix may be huge although it stores little
         rows, columns = x.shape
-        memory.require(8 * rows + _COLUMN * columns, f"{source} ({rows:,} × {columns:,})")
+        # A name and a mean take 500 bytes a column.
+        memory.require(8 * rows + 500 * columns, f"{source} ({rows:,} × {columns:,})")
     matrix = as_matrix(x, source)
-    return RawData(source, "matrix", matrix, number_columns(feature_names(matrix.shape[1])))
+    return RawData(source, "matrix", matrix, tuple(Column(name) for name in feature_names(matrix.shape[1])))
 
 
 def read_npy(path: Path) -> RawData:

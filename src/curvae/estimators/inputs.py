@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 from ..data import Column, Dataset, Schema
 from ..data.column_statistics import masked_as_nan
 from ..data.columns import FrameTable, RawData
-from ..data.dataset import feature_names, number_columns, source_columns
+from ..data.dataset import NumberColumns, feature_names, source_columns
 from ..data.files import Messages, quoted
 from ..data.tables import code_covariates, fit_covariates, read_exposure, require_column
 from ..data.text_tables import name_columns, texts_of
@@ -92,7 +92,7 @@ def read_dataset(estimator: Any, data: Dataset, schema: Schema | None) -> Datase
     if (estimator.missing == "model") != data.missing:
         given = '`missing="model"`' if data.missing else 'another value than `missing="model"`'
         raise CurvaeError(f"X was read with {given}, and the estimator has {estimator.missing!r}; give both the same")
-    schema = data.schema or Schema("matrix", number_columns(data.names), data.shape)
+    schema = data.schema or Schema("matrix", NumberColumns(data.names), data.shape)
     names, asked = [column.name for column in schema.covariates], list(estimator.covariates or ())
     if names != asked:
         raise CurvaeError(f"`covariates` is {asked} of the estimator and {names} of X; give both the same")
@@ -203,7 +203,7 @@ def _read_matrix(estimator: Any, X: Any, schema: Schema | None) -> tuple[Any, Se
         return x, schema.columns
     estimator._dtypes = {}
     names = getattr(estimator, "feature_names_in_", None)
-    return x, number_columns(feature_names(x.shape[1]) if names is None else names.tolist())
+    return x, NumberColumns(feature_names(x.shape[1]) if names is None else names.tolist())
 
 
 def restore_dtypes(schema: Schema, stored: Mapping[str, str]) -> dict[str, Any]:
