@@ -6,7 +6,7 @@ from .folders import embedding_path
 from .pages import faithful_lines
 from .run import GraphSource, Reporter, Source, Step
 from .trained import embed_run, evaluate_run, export_run, impute_run, sample_run, shows_new_rows
-from .training import compare_run, open_run, train_run
+from .training import compare_run, train_run
 from .viewing import explain_run, view_run
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "impute_run",
     "is_run",
     "judge_map",
-    "open_run",
     "sample_run",
     "shows_new_rows",
     "train_run",

@@ -76,10 +76,10 @@ def demonstrate(
             found[name] = result
             known = tree if rows.labels is not None else None
             pictures = []
-            orientation = orientation_of(rows.x, rows.ids)
+            frames_of, _ = orientation_of(rows.x, rows.ids)
             for c, title in ((0.0, "ordinary VAE"), (_CURVATURE, "Poincaré VAE")):
                 place = result.embeddings[c]
-                projection = place.chart.project(place.points, orientation.frames(place)[0])
+                projection = place.chart.project(place.points, frames_of(place)[0])
                 pictures.append(
                     pages.map_picture(place, rows.labels, title, known, projection, label_name=rows.label_name)
                 )

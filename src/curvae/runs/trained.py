@@ -34,7 +34,7 @@ from ..training.evaluate import Likelihoods, embed, likelihoods
 from ..training.graph_evaluate import embed_graph, neighbourhood, score_links
 from ..training.portable import export_part, onnx_bytes, portable, require_onnx, torch_bytes
 from ..training.rows import judged_rows
-from ..training.storage import Loaded, versions, write_bytes, write_json
+from ..training.storage import Loaded, load_fitted, versions, write_bytes, write_json
 from . import pages
 from .folders import (
     embedding_path,
@@ -46,7 +46,6 @@ from .folders import (
 )
 from .rows_run import embedding_tables, sample_split
 from .run import SILENT, GraphSource, Reporter, Source, Step, missing_as_run
-from .training import open_run
 
 __all__ = [
     "INTERFACE",
@@ -84,7 +83,7 @@ def open_for(run: Path, device: torch.device | str = "cpu", only_tables: str = "
 
     A command for models of tables alone says in `only_tables` why those of graphs have no part in it.
     """
-    loaded = open_run(run, device)
+    loaded = load_fitted(run, None, device)
     model, reasons = _MEANINGLESS[loaded.fitted.kind]
     if only_tables and not isinstance(loaded.fitted, Fitted):
         raise CurvaeError(f"{run} holds {model}, {only_tables}; give a run of curvae fit")

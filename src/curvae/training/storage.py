@@ -36,9 +36,9 @@ __all__ = [
     "FORMAT",
     "Loaded",
     "description_of",
+    "fitted_class",
     "is_empty",
     "json_text",
-    "kind_of",
     "load_fitted",
     "locked",
     "make_folder",
@@ -323,12 +323,9 @@ def _wrong_kind(folder: Path, description: Mapping[str, Any], wanted: str, comma
     return CurvaeError(f"{folder} holds {held}, not {wanted}; give a folder that {command} wrote")
 
 
-def kind_of(folder: Path) -> str:
-    """Whether a run folder holds a model of a table, "vae", or of a graph, "graph"; anything else is an error."""
-    description = read_description(folder)
-    if (kind := description.get("kind")) not in ("vae", "graph"):
-        raise _wrong_kind(folder, description, "a model", _ANY_COMMAND)
-    return str(kind)
+def fitted_class(description: Mapping[str, Any]) -> type[FittedModel]:
+    """Return the class of the model that `config.json` describes; one without a name is of rows."""
+    return FittedModel.kinds.get(str(description.get("kind")), Fitted)
 
 
 class Loaded(NamedTuple):
@@ -347,9 +344,12 @@ class Loaded(NamedTuple):
     data: Any
 
 
-def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.device | str = "cpu") -> Loaded:
-    """Read a model of a kind, `Fitted` or `FittedGraph`, that `save_fitted` wrote."""
-    description = read_description(folder, kind.kind)
+def load_fitted(folder: Path, kind: type[FittedModel] | None = None, device: torch.device | str = "cpu") -> Loaded:
+    """Read a model that `save_fitted` wrote, of the kind `Fitted` or `FittedGraph` or, by default, of any."""
+    description = read_description(folder, None if kind is None else kind.kind)
+    if description.get("kind") not in list(FittedModel.kinds):
+        raise _wrong_kind(folder, description, "a model", _ANY_COMMAND)
+    kind = fitted_class(description)
     if "model_sha256" not in description:
         raise unfinished_error(folder, description, kind.kind)
     parts = []
