@@ -83,8 +83,9 @@ def demonstrate(
                 pictures.append(
                     pages.map_picture(place, rows.labels, title, known, projection, label_name=rows.label_name)
                 )
-            table = pages.comparison_section(result)
-            sections.append(Section(f"On {name}", [_ABOUT[name], result.verdict], pictures, table.tables))
+            sections.append(
+                Section(f"On {name}", [_ABOUT[name], result.verdict], pictures, pages.comparison_section(result).tables)
+            )
             reporter.say(f"On {name}: {result.verdict}")
         reporter.tell(notes, ())
         tree_result, flat_result = found.values()

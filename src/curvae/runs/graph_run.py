@@ -1,4 +1,4 @@
-"""Runs on graphs: what `curvae graph`, `compare --graph` and `diagnose --graph` do."""
+"""Runs on graphs: what `curvae graph` and `compare --graph` do."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 
 from ..data import EdgeSplit, Graph, split_edges
-from ..data.files import count as counted
+from ..data.files import count
 from ..data.graph_data import closeness, steps_from, steps_to_some
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
-from ..hierarchy import Diagnosis, Metric, diagnose_graph, graph_faithfulness
+from ..hierarchy import graph_faithfulness
 from ..maps.embedding import seen_radius
 from ..maps.faithfulness import label_accuracy
 from ..report import Section
 from ..settings import require_count
 from ..training import Comparison, Embedding, GraphConfig
 from ..training.comparison import curved_values
-from ..training.evaluate import map_health
+from ..training.evaluate import health
 from ..training.graph_evaluate import embed_graph, judge_split, missing_links, neighbourhood
 from ..training.graph_problem import (
     FittedGraph,
@@ -54,7 +53,6 @@ from .run import (
 __all__ = [
     "GraphComparisonPlan",
     "GraphTrainingPlan",
-    "diagnose_edges",
 ]
 
 _SPLITS = 5  # by default
@@ -104,7 +102,7 @@ class GraphTrainingPlan:
         except CurvaeError as error:
             self.remarks.append(f"no edges are hidden to be predicted: {error}")
         self.text = f"{data.n_nodes:,} nodes, {data.n_edges:,} edges"
-        self.text += f", {counted(features, 'feature')}" if features else ""
+        self.text += f", {count(features, 'feature')}" if features else ""
         if self._splits:
             self.text += f"; {len(self._splits)} splits of 85, 5 and 10 % of the edges"
         elif data.is_forest and config.encoder == "free":
@@ -141,8 +139,9 @@ class GraphTrainingPlan:
         frames = frames_of(embedding)
         centre = _centre(graph, embedding, frames, config.seed)
         table = embedding_table(embedding, graph.names, graph.labels, "train", "node", frames)
-        view = reporter.command(view_step(folder))
-        map_section = pages.graph_map_section(graph, embedding, frames, centre, turned, view)
+        map_section = pages.graph_map_section(
+            graph, embedding, frames, centre, turned, reporter.command(view_step(folder))
+        )
         predicting: list[FittedGraph] = []
         if splits:
             write_map(folder, [table], graph.n_nodes, map_section.named_pictures)
@@ -168,7 +167,7 @@ class GraphTrainingPlan:
         near = neighbourhood(embedding, graph, seed=config.seed)
         faithful = graph_faithfulness(graph, embedding, seed=config.seed)
         accuracy = None if graph.labels is None else label_accuracy(embedding, graph.labels, seed=config.seed)
-        warnings = map_health(embedding, last["kl"], [one.prior_scale for one in fitted.figures])
+        warnings = health(fitted, embedding)
         if near.map < _FAITHFUL:
             remedy = "a larger dimension or more epochs"
             if config.pairs == "all":
@@ -209,7 +208,7 @@ class GraphTrainingPlan:
         compare = reporter.command(source.shown.step("compare", **settings))
         sections = [
             map_section,
-            pages.graph_faithful_section(faithful),
+            pages.faithful_section(faithful, things="nodes"),
             pages.links_section(graph, found, near, compare, config.popular),
             pages.graph_training_section(fitted, embedding),
             *(pages.missing_section(table, graph.directed) for table in files.values()),
@@ -289,20 +288,8 @@ class GraphComparisonPlan:
         which = "From the models of the first split, which have seen 85 % of the edges; all edges are drawn."
         sections = [
             Section("The maps", [which, turned], drawn),
-            pages.graph_comparison_section(found),
+            pages.comparison_section(found),
             Section("Rules without a model", (), (), [rules]),
             pages.graph_data_section(graph, self.config),
         ]
         return found, list(graph.notes), [*pages.comparison_warnings(graph), *warned], sections
-
-
-def diagnose_edges(
-    source: GraphSource, metric: Metric, distances: bool, seed: int, reporter: Reporter, step: Callable[[str], None]
-) -> tuple[Diagnosis, NDArray[np.str_] | None, Section, tuple[str, ...]]:
-    """Test a graph for a hierarchy as `diagnose_table` tests rows; it has distances of its own."""
-    graph = source.load()
-    reporter.tell((), graph.warnings)
-    found = diagnose_graph(graph, seed, step)
-    size = f"{counted(graph.n_nodes, 'node')}, {counted(graph.n_edges, 'edge')}."
-    section = Section("What was done to the data", [size, *graph.notes, *found.notes])
-    return found, graph.labels, section, graph.warnings

@@ -1,4 +1,4 @@
-"""Runs on rows: what `curvae fit`, `compare` and `diagnose` do with a table, a matrix or images."""
+"""Runs on rows: what `curvae fit` and `compare` do with a table, a matrix or images."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 
 from ..data import Arrays, Dataset
-from ..data.column_statistics import MissingValuesError, column_statistics
-from ..data.disk import DiskMatrix, in_memory
-from ..data.files import count as counted
-from ..data.files import decimal
-from ..data.spool import ROW_BYTES
+from ..data.column_statistics import column_statistics
+from ..data.disk import in_memory
+from ..data.files import count, decimal
 from ..data.tables import average_context
-from ..errors import CurvaeError, FixableError
+from ..errors import CurvaeError
 from ..geometry.frames import Frame
-from ..hierarchy import Diagnosis, Faithfulness, Metric, Rows, diagnose_distances, diagnose_rows
+from ..hierarchy import Faithfulness, diagnose_rows
 from ..maps.embedding import align_maps
 from ..models.likelihoods import choose_likelihood
 from ..report import Section
@@ -66,50 +63,14 @@ from .run import (
 __all__ = [
     "RowsComparisonPlan",
     "RowsTrainingPlan",
-    "Sample",
     "choose_test_share",
-    "diagnose_table",
     "embedding_tables",
-    "load_sample",
     "report_samples",
     "sample_split",
 ]
 
 
-# Samples of data on disk, for figures and pictures and for what needs rows in memory.
-
-_LEAST = 1000  # rows of a sample, where there are so many, however little memory there is
-
-
-class Sample(NamedTuple):
-    """Rows in memory.
-
-    Arguments:
-        data: all rows, or a sample.
-        chosen: numbers of the rows of a sample in ascending order; None if they are all.
-        rows: how many there are in all.
-    """
-
-    data: Dataset
-    chosen: NDArray[np.int64] | None
-    rows: int
-
-
-def load_sample(source: Source, seed: int, reporter: Reporter) -> Sample:
-    """Load rows for what needs them in memory: of data on disk as many as fit, chosen at random."""
-    data = source.bounded.load(reporter.counter)
-    if not isinstance(data.x, DiskMatrix):
-        return Sample(data, None, len(data))
-    row = ROW_BYTES + 16 * data.x.shape[1]
-    count = min(len(data), max(_LEAST, data.x.memory // row))
-    chosen = np.random.default_rng([seed, 13]).choice(len(data), count, replace=False, shuffle=False)
-    chosen = np.sort(chosen).astype(np.int64)
-    if count == len(data):
-        return Sample(data.load(), None, len(data))
-    note = f"a sample is looked at: {count:,} of {len(data):,} rows, chosen at random with seed {seed}."
-    reporter.say(note)
-    some = data.take(chosen).load()
-    return Sample(replace(some, notes=(*some.notes, note)), chosen, len(data))
+# Samples of data on disk, and their maps.
 
 
 def sample_split(data: Dataset, split: Split, seed: int, root: str | None = None) -> tuple[Dataset, Split]:
@@ -124,7 +85,7 @@ def sample_split(data: Dataset, split: Split, seed: int, root: str | None = None
         rows = np.union1d(rows, np.flatnonzero(in_memory(data.ids) == root))
     some = data.take(rows).load()
     if len(rows) < len(data):
-        note = f"pictures and figures are of a sample: {len(rows):,} of {counted(len(data), 'row')}, chosen at random."
+        note = f"pictures and figures are of a sample: {len(rows):,} of {count(len(data), 'row')}, chosen at random."
         some = replace(some, notes=(*some.notes, note))
     return some, split.within(rows)
 
@@ -268,7 +229,7 @@ class RowsTrainingPlan:
             "root": root,
         }
         self.text = (
-            f"{len(data)} rows, {counted(data.n_columns, 'column')}; likelihood {first.config.likelihood}: {reason}; "
+            f"{len(data)} rows, {count(data.n_columns, 'column')}; likelihood {first.config.likelihood}: {reason}; "
             f"neighbours {first.config.neighbours}: {neighbours_reason}"
         )
         self.source, self.data, self.config, self.typed = source, data, first.config, typed
@@ -461,10 +422,17 @@ class RowsComparisonPlan:
             known, match = known_tree(tree, source.path, in_memory(data.ids), in_memory(data.labels))
             require_recoverable(match.node, planned.splits)
             self._tree = known.distances, match.node if rows is None else match.node[rows]
-        sizes = {"rows": len(data), "features": int(data.x.shape[1])}
-        facts = {"fingerprint": data.fingerprint, **sizes, "likelihood": likelihood}
-        self.facts = {"curvatures": curvatures, "repeats": repeats, "data": facts}
-        self.text = f"{len(data)} rows, {counted(data.n_columns, 'column')}; {len(planned.tasks)} trainings"
+        self.facts = {
+            "curvatures": curvatures,
+            "repeats": repeats,
+            "data": {
+                "fingerprint": data.fingerprint,
+                "rows": len(data),
+                "features": int(data.x.shape[1]),
+                "likelihood": likelihood,
+            },
+        }
+        self.text = f"{len(data)} rows, {count(data.n_columns, 'column')}; {len(planned.tasks)} trainings"
         self.data, self.config, self.typed, self.remarks = data, config, typed, _few_rows(data)
         self._planned, self._splits = planned, {config.seed + i: split for i, split in enumerate(parts)}
         self._sample: Any = data if rows is None else data.take(rows).load()
@@ -483,7 +451,7 @@ class RowsComparisonPlan:
         structure = ""  # what the test for a hierarchy calls the data, unless they are too few for it or have gaps
         with suppress(CurvaeError):
             if not self.data.missing:
-                structure = diagnose_rows(scaled_table(sample)[0], self.config.seed).outcome
+                structure = diagnose_rows(pages.scaled_table(sample)[0], self.config.seed).outcome
         found = replace(found, criteria=tuple(criteria), structure=structure)
         frames_of, turned = orientation_of(sample.x, sample.ids)
         maps = [found.embeddings[c] for c in (0.0, found.best)]
@@ -512,40 +480,3 @@ def _beaten(found: Comparison) -> list[str]:
         stands = "" if one is found or warnings else "; the one by likelihood stands"
         warnings.append(f"PCA of the same dimension {better}, so the comparison by {name} says little{stands}")
     return warnings
-
-
-# Diagnosis.
-
-
-def diagnose_table(
-    source: Source, metric: Metric, distances: bool, seed: int, reporter: Reporter, step: Callable[[str], None]
-) -> tuple[Diagnosis, NDArray[np.str_] | None, Section, tuple[str, ...]]:
-    """Test rows for a hierarchy, as a model would see them, or a matrix of distances.
-
-    `step` is called with the name of each step.
-
-    Returns:
-        What was found, the labels of the rows, what was done to the data, and warnings about them.
-    """
-    try:
-        data = source.load() if distances else load_sample(source, seed, reporter).data
-    except MissingValuesError as error:
-        if distances:
-            raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
-        raise
-    if data.missing:
-        fixes = [("missing", "mean"), ("missing", "drop")]
-        raise FixableError("the test needs all values, so gaps cannot be left to a model", [fixes])
-    reporter.tell((), data.warnings)
-    if distances:
-        found = diagnose_distances(data.x, seed, step)
-        return found, data.labels, Section("What was done to the data", [*data.notes, *found.notes]), data.warnings
-    rows, note = scaled_table(data, metric)
-    found = diagnose_rows(rows, seed, step)
-    return found, data.labels, pages.data_section(data, [note, *found.notes]), data.warnings
-
-
-def scaled_table(data: Dataset, metric: Metric = "euclidean") -> tuple[Rows, str]:
-    """Scale rows as the test for a hierarchy takes them; return them and how they were scaled."""
-    columns = data.schema.columns if data.schema is not None and data.schema.kind == "table" else ()
-    return pages.scaled_rows(Rows(data.x, metric, blocks=tuple(len(column.features) for column in columns)))

@@ -110,9 +110,8 @@ class DataSource:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as `config.json` has them."""
-        own = {name: value for name, value in vars(self.shown).items() if name not in self.local}
-        lists = {name: list(value) for name, value in own.items() if isinstance(value, tuple)}
-        return {"name": self.shown.path, **own, **lists}
+        shown = self.shown
+        return {"name": shown.path, **{name: value for name, value in vars(shown).items() if name not in self.local}}
 
     def again(self, stored: Mapping[str, Any]) -> Self:
         """Read this file as before, from `to_json`; all files are those given now, as a run does not know the paths."""

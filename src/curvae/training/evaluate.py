@@ -20,7 +20,7 @@ from ..maps.embedding import Embedding, placed, require_finite
 from ..models import Stack, marginal_likelihood
 from ..models.stack import architecture
 from .config import require_count
-from .fitted import Fitted
+from .fitted import Fitted, FittedModel
 from .rows import Data, RowPool
 
 __all__ = [
@@ -197,7 +197,7 @@ def active_dimensions(embedding: Embedding, prior_scale: ArrayLike) -> int:
     return int((np.linalg.eigvalsh(np.atleast_2d(np.cov(v.T))) > _ACTIVE).sum())
 
 
-def health(fitted: Fitted, embedding: Embedding) -> list[str]:
+def health(fitted: FittedModel, embedding: Embedding) -> list[str]:
     """Warnings about the map, each with its remedy; none when all is well."""
     config, last = fitted.config, fitted.last
     held = "validation_kl" in last

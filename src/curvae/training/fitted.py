@@ -37,8 +37,8 @@ _DECODED = 1024  # points decoded at once
 Model = TypeVar("Model", bound=nn.Module)
 
 
+# What files hold of a trained model besides its weights: arrays and the split, by name, and what `config.json` says.
 Stored = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, Any]]
-"""what files hold of a trained model besides its weights: arrays and the split, by name, and what `config.json` says"""
 
 
 def held_out_score(record: Record) -> float:

@@ -26,6 +26,7 @@ __all__ = [
     "judge_split",
     "link_baselines",
     "link_figures",
+    "link_probability",
     "link_scores",
     "missing_links",
     "neighbourhood",
@@ -163,10 +164,15 @@ def missing_links(
             kept = np.argpartition(-near, count)[:count]
             best, near = best[kept], near[kept]
         progress(len(first))
-    order = np.lexsort((best[:, 1], best[:, 0], -near))
+    best = best[np.lexsort((best[:, 1], best[:, 0], -near))]
+    return best, link_probability(fitted, embedding, best)
+
+
+def link_probability(fitted: FittedGraph, embedding: Embedding, pairs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the probability of an edge between the centres of pairs of nodes, (pairs, 2)."""
     with torch.no_grad():
-        gaps = torch.from_numpy(-near[order]).to(fitted.model.device)
-        return best[order], fitted.model.edges.probability(gaps).cpu().numpy()
+        gaps = torch.from_numpy(-embedding.nearness_of(pairs)).to(fitted.model.device)
+        return fitted.model.edges.probability(gaps).cpu().numpy()
 
 
 def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
