@@ -57,7 +57,7 @@ def explain(run: Path, **asked: Any) -> CommandResult:
     return CommandResult(*runs.explain_run(run, **asked), runs.Step("view", (str(run),)))
 
 
-# Results of commands as lines for people, and what the next command needs.
+# Results of commands as lines for people.
 
 _ENOUGH_SAMPLES = 10_000  # importance samples a row from which on more would hardly help
 _COMPARED = 50  # rows from which on neighbours are compared with those of PCA

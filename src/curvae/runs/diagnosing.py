@@ -39,7 +39,7 @@ from ..training.rows import judged_rows
 from ..training.storage import CONFIG, locked, read_description, write_text
 from . import pages
 from .folders import output_file, write_report
-from .run import SILENT, DataSource, GraphSource, Reporter, Source, Step, known_tree
+from .run import SILENT, GraphSource, Reporter, Source, Step, known_tree
 from .viewing import open_map, open_places
 
 __all__ = ["diagnose_data", "diagnose_run", "figures", "is_run", "judge_map"]
@@ -113,9 +113,7 @@ def _diagnose_rows(
     return found, data, pages.data_section(data, [note, *found.notes])
 
 
-def _diagnose_edges(
-    source: GraphSource, metric: Metric, distances: bool, seed: int, reporter: Reporter
-) -> tuple[Diagnosis, Graph, Section]:
+def _diagnose_edges(source: GraphSource, seed: int, reporter: Reporter) -> tuple[Diagnosis, Graph, Section]:
     """Test a graph for a hierarchy as `_diagnose_rows` tests rows; it has distances of its own."""
     graph = source.load()
     reporter.tell((), graph.warnings)
@@ -124,11 +122,8 @@ def _diagnose_edges(
     return found, graph, Section("What was done to the data", [size, *graph.notes, *found.notes])
 
 
-_DIAGNOSE: dict[str, Callable[..., Any]] = {Source.kind: _diagnose_rows, GraphSource.kind: _diagnose_edges}
-
-
 def diagnose_data(
-    source: DataSource,
+    source: Source | GraphSource,
     metric: Metric = "euclidean",
     distances: bool = False,
     *,
@@ -159,7 +154,11 @@ def diagnose_data(
                 )
             held.enter_context(locked(output))
             output_file(output, _REPORT, force)  # another process may have written it since
-        found, data, prepared = _DIAGNOSE[source.kind](source, metric, distances, seed, reporter)
+        found, data, prepared = (
+            _diagnose_rows(source, metric, distances, seed, reporter)
+            if isinstance(source, Source)
+            else _diagnose_edges(source, seed, reporter)
+        )
         reporter.progress("diagnosis", _STEPS, _STEPS, "")
         reporter.tell(found.notes, ())
         if output is not None:

@@ -27,7 +27,7 @@ from ..models.likelihoods import choose_likelihood
 from ..report import Section
 from ..settings import choose_neighbours, require_count
 from ..settings.configs import DEFAULT_STEPS
-from ..training import Config, Embedding, Fitted, Split, random_split
+from ..training import Config, Fitted, Split, random_split
 from ..training.build import require_buildable
 from ..training.comparison import (
     FEWEST_COMPARED,
@@ -237,23 +237,34 @@ class RowsTrainingPlan:
         self._parts, self._root, self._hindrance = parts, root, hindrance
         self._problem, self._tasks = problem, tasks
 
-    def _train_models(
+    def train(
         self,
         folder: Path,
         reporter: Reporter,
         progress: Callable[[dict[str, Any], int], None],
+        *,
         resume: bool,
         jobs: int,
-        processes: int,
         device: torch.device | str,
-    ) -> tuple[Fitted, list[Embedding]]:
-        """Train all models; return the first and the maps of all that did not fail."""
+        links: int | None = None,
+        processes: int = 1,
+    ) -> Result:
+        """Train all models, and judge the first and the maps of all that did not fail.
+
+        Arguments:
+            folder: of the run.
+            reporter: receives messages and progress.
+            progress: called with every record of a single model and the number of epochs in all.
+            resume, jobs, device, processes: as of `train_run`.
+            links: of graphs alone.
+        """
         problem, repeats = replace(self._problem, asked=device), len(self._tasks)
         where: dict[str, Any] = {"folder": folder, "resume": resume}
+        began = time.perf_counter()
         if repeats == 1:
-            found = [train_one(problem, self._tasks, **where, processes=processes, progress=progress)]
+            trained = [train_one(problem, self._tasks, **where, processes=processes, progress=progress)]
         else:
-            found = train_many(
+            trained = train_many(
                 problem,
                 self._tasks,
                 **where,
@@ -261,31 +272,10 @@ class RowsTrainingPlan:
                 progress=lambda done, total: reporter.progress("training", done, total, f"{repeats} models"),
                 warn=reporter.warn,
             )
-        if found[0].failure is not None:
-            raise CurvaeError(found[0].failure)
-        maps = [embed(one, self._sample) for one in found if one.failure is None]
-        return replace(found[0], reason=self.facts["likelihood_reason"]), maps
-
-    def train(
-        self,
-        folder: Path,
-        reporter: Reporter,
-        progress: Callable[[dict[str, Any], int], None],
-        *,
-        links: int | None = None,
-        **where: Any,
-    ) -> Result:
-        """Train all models and judge their maps.
-
-        Arguments:
-            folder: of the run.
-            reporter: receives messages and progress.
-            progress: called with every record of a single model and the number of epochs in all.
-            links: only graphs have some.
-            where: resume, jobs, processes and device, as of `train_run`.
-        """
-        began = time.perf_counter()
-        fitted, maps = self._train_models(folder, reporter, progress, **where)
+        if trained[0].failure is not None:
+            raise CurvaeError(trained[0].failure)
+        fitted = replace(trained[0], reason=self.facts["likelihood_reason"])
+        maps = [embed(one, self._sample) for one in trained if one.failure is None]
         seconds = time.perf_counter() - began
         data, split, config, embedding = self._sample, self._parts, self.config, maps[0]
         source, last = self.source.shown, fitted.last

@@ -206,7 +206,6 @@ def train_run(
         require_shareable(together, Config(**settings), device)
 
     training: Any = GraphTrainingPlan if isinstance(source, GraphSource) else RowsTrainingPlan
-
     plan = partial(training, processes=together, root=root)
     asked, how = {count: repeats}, {"resume": resume, "force": force}
     with start_run(source, settings, output, source.kind, asked, plan, reporter, **how) as started:
