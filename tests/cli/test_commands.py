@@ -424,7 +424,7 @@ def test_places_that_cannot_be_written_to(run):
 
 
 def test_interruption_says_how_to_go_on(run):
-    with mock.patch("curvae.runs.training.load_fitted", side_effect=KeyboardInterrupt):
+    with mock.patch("curvae.runs.trained.load_fitted", side_effect=KeyboardInterrupt):
         found = curvae("embed", run, "cells.csv")
     assert found.code == 130 and found.out == ""
     assert found.err == "curvae: interrupted\n"  # there is nothing to resume
@@ -440,7 +440,7 @@ def test_interruption_says_how_to_go_on(run):
 
 def test_a_bug_is_not_dressed_up_as_a_mistake(run):
     with (
-        mock.patch("curvae.runs.training.load_fitted", side_effect=ZeroDivisionError),
+        mock.patch("curvae.runs.trained.load_fitted", side_effect=ZeroDivisionError),
         pytest.raises(ZeroDivisionError),
     ):
         curvae("embed", run, "cells.csv")

@@ -19,7 +19,6 @@ from curvae import PoincareVAE
 from curvae.maps.charts import CHARTS
 from curvae.nn import Space
 from curvae.nn.space import FACTORS
-from curvae.runs import open_run
 from curvae.settings import parse_space
 from curvae.settings.factors import LETTERS
 from curvae.training import Config, embed, fit
@@ -108,7 +107,7 @@ def test_a_circle_is_trained_written_drawn_judged_and_viewed(text, tmp_path, mon
     loaded = load_fitted(Path("run"), Fitted).embedding
     np.testing.assert_allclose(table[column], np.arctan2(loaded.space[:, -1], loaded.space[:, -2]), atol=1e-6)
     assert loaded.dim == parse_space(text)[-1].dim + (0 if alone else 2)
-    np.testing.assert_allclose(embed(open_run(Path("run")).fitted, x).space, loaded.space, atol=1e-6)
+    np.testing.assert_allclose(embed(load_fitted(Path("run")).fitted, x).space, loaded.space, atol=1e-6)
 
     pictures = [
         Path("run") / ("map.png" if alone else f"map-{one}.png") for one in (["map"] if alone else ["h1", name])

@@ -272,7 +272,7 @@ def test_a_run_on_images(tmp_path):
     folder, *_, following = train_run(Source(str(path)), settings, tmp_path / "run")
     description = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert description["config"]["networks"]["network"] == following.options["network"] == "conv"
-    found = evaluate_run(tmp_path / "run", str(path), 20)
+    found, _ = evaluate_run(tmp_path / "run", str(path), 20)
     assert all(np.isfinite(part["log_likelihood"]) for part in found["parts"].values())
     assert PoincareVAE.load(tmp_path / "run").image_shape == (8, 9)
 

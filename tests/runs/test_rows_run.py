@@ -28,7 +28,7 @@ from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
 from curvae.hierarchy import explain
 from curvae.models import marginal_likelihood
-from curvae.runs import Reporter, Source, folders, rows_run
+from curvae.runs import Reporter, Source, diagnosing, folders, rows_run
 from curvae.runs.rows_run import _beaten, choose_test_share, report_samples
 from curvae.training import Config, Scaling, embed, random_split, stacks
 from curvae.training import fit as fit_model
@@ -966,29 +966,29 @@ SAMPLE = "a sample is looked at: 595 of 1,200 rows, chosen at random with seed 0
 
 @pytest.mark.usefixtures("_place")
 def test_a_sample_is_diagnosed(monkeypatch):
-    monkeypatch.setattr(rows_run, "_LEAST", 10)
+    monkeypatch.setattr(diagnosing, "_LEAST", 10)
     write_parquet(Path("x.parquet"), X)
     answer = curvae("diagnose", "x.npy", "--memory", MEMORY, "-o", "sample.html")
     assert answer.code == 0 and SAMPLE in answer.err, answer.err
     assert SAMPLE in Path("sample.html").read_text()
     assert f"--memory {MEMORY}" in answer.out  # what is done next takes the same sample
     # As if the sample were all there is.
-    rows = rows_run.load_sample(Source("x.npy", memory=MEMORY), 0, Reporter()).data
+    rows = diagnosing.load_sample(Source("x.npy", memory=MEMORY), 0, Reporter()).data
     assert len(rows) == 595
     np.testing.assert_array_equal(rows.x, X[rows.ids.astype(int)])
     np.save("sample.npy", rows.x)
     lines = [line for line in answer.out.splitlines() if line.startswith("  ")]
     whole = curvae("diagnose", "sample.npy").out
     assert lines and all(line in whole for line in lines)
-    assert len(rows_run.load_sample(Source("x.npy", memory="1GB"), 0, Reporter())[0]) == ROWS
+    assert len(diagnosing.load_sample(Source("x.npy", memory="1GB"), 0, Reporter())[0]) == ROWS
     refused("diagnose", "x.npy", "--distances", "--memory", MEMORY, says=["--memory has no meaning with --distances"])
 
 
 @pytest.mark.usefixtures("_place")
 def test_every_row_is_as_likely_in_a_sample(monkeypatch):
-    monkeypatch.setattr(rows_run, "_LEAST", 10)
+    monkeypatch.setattr(diagnosing, "_LEAST", 10)
     source = Source("x.npy", memory=MEMORY)
-    samples = [rows_run.load_sample(source, seed, Reporter())[0].ids.astype(int) for seed in range(40)]
+    samples = [diagnosing.load_sample(source, seed, Reporter())[0].ids.astype(int) for seed in range(40)]
     times = np.bincount(np.concatenate(samples), minlength=ROWS)
     assert times.sum() == 40 * 595 and times.max() <= 40
     expected = 40 * 595 / 1200 * (1 - 595 / 1200)  # the variance of a binomial number
@@ -1194,7 +1194,7 @@ def test_a_sample_has_all_roles():
     table = made(2400)
     roles = {"label": "kind", "id": "cell", "group": "patient", "categorical": ("colour",), "covariates": ("batch",)}
     source = Source(str(write_parts("large", table, group=300)), **roles, memory=MEMORY)
-    data, *_ = rows_run.load_sample(source, 0, Reporter())
+    data, *_ = diagnosing.load_sample(source, 0, Reporter())
     assert 1000 <= len(data) < 2400 and "a sample is looked at" in data.notes[-1]
     rows = table.set_index("cell").loc[data.ids]
     assert data.groups.tolist() == rows["patient"].tolist() and data.labels.tolist() == rows["kind"].tolist()

@@ -18,11 +18,12 @@ import curvae as package_of_curvae
 from curvae.cli.options import shell_command
 from curvae.data import Graph, Schema
 from curvae.errors import CurvaeError
-from curvae.runs import GraphSource, Source, open_run
-from curvae.runs.training import RUNS
-from curvae.training import Config, FittedGraph, GraphConfig, stacks
+from curvae.runs import GraphSource, Source
+from curvae.training import Config, Fitted, FittedGraph, GraphConfig, stacks
 from curvae.training.comparison import compare
 from curvae.training.engine import BatchEngine
+from curvae.training.fitted import FittedModel
+from curvae.training.storage import load_fitted
 from paths import DATA
 from processes import writer
 from running import SMALL, curvae, refused, snapshot, untouched, write_table
@@ -335,17 +336,18 @@ def test_a_folder_without_a_lock_can_still_be_refused(tmp_path):
 
 
 def test_a_run_folder_opens_as_what_it_holds():
-    rows, graph = open_run(DATA / "run-format-3-categorical"), open_run(DATA / "run-format-3-graph")
+    rows, graph = load_fitted(DATA / "run-format-3-categorical"), load_fitted(DATA / "run-format-3-graph")
     assert isinstance(rows.fitted.config, Config) and isinstance(rows.data, Schema)
     assert isinstance(graph.fitted, FittedGraph) and isinstance(graph.data, Graph)
-    assert type(rows.fitted) is RUNS["vae"].fitted and type(graph.fitted) is RUNS["graph"].fitted
+    assert type(rows.fitted) is Fitted
     with pytest.raises(CurvaeError, match="holds a comparison, not a model"):
-        open_run(DATA / "run-format-3-comparison")
+        load_fitted(DATA / "run-format-3-comparison")
 
 
 def test_sources_name_the_kind_of_their_runs():
     for source, config in ((Source("t.csv"), Config), (GraphSource("e.csv"), GraphConfig)):
-        assert RUNS[source.kind].fitted.settings is config and RUNS[source.kind].fitted.kind == source.kind
+        kind = FittedModel.kinds[source.kind]
+        assert kind.settings is config and kind.kind == source.kind
     assert shell_command(Source("t.csv").step("fit", curvature=0.0)) == "curvae fit t.csv --curvature 0"
     assert shell_command(GraphSource("e.csv").step("graph")) == "curvae graph e.csv"
     compared = shell_command(GraphSource("e.csv", label="team").step("compare"))

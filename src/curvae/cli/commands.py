@@ -15,7 +15,7 @@ from ..settings import GraphSettings, RowSettings, described
 from .console import CommandResult, LazyModule, command, program, run_program
 from .options import FILE, files, option, refuse, setting_options
 
-__all__ = ["app", "covariate_values", "explain", "export", "likelihood_lines", "link_lines", "main"]
+__all__ = ["app", "explain", "export", "likelihood_lines", "link_lines", "main"]
 
 
 # Commands that take a trained model further: into other programs, and back to the columns it was trained on.
@@ -57,7 +57,7 @@ def explain(run: Path, **asked: Any) -> CommandResult:
     return CommandResult(*runs.explain_run(run, **asked), runs.Step("view", (str(run),)))
 
 
-# Results of commands as lines for people, and what the next command needs.
+# Results of commands as lines for people.
 
 _ENOUGH_SAMPLES = 10_000  # importance samples a row from which on more would hardly help
 _COMPARED = 50  # rows from which on neighbours are compared with those of PCA
@@ -114,19 +114,6 @@ def _found(figures: dict[str, Any]) -> str:
     matched = "" if figures["auc_matched"] is None else f" ({100 * figures['auc_matched']:.1f} % at equal degrees)"
     way = "" if figures.get("direction") is None else f", direction {100 * figures['direction']:.1f} %"
     return f"AUC {100 * figures['auc']:.1f} %{matched}, average precision {100 * figures['ap']:.1f} %{way}"
-
-
-def covariate_values(run: Path) -> tuple[str, ...]:
-    """Return a value of each covariate of a run as `curvae sample` takes them: its first category, or its mean."""
-    from ..data import Schema
-    from ..training.storage import read_description
-
-    stored = read_description(run).get("data", {}).get("schema")
-    columns = () if stored is None else Schema.from_json(stored).covariates
-    return tuple(
-        f"{column.name}={f'{column.fill:g}' if column.categories is None else column.categories[0]}"
-        for column in columns
-    )
 
 
 _TABLE = ("label", "id", "group", "categorical")
@@ -292,8 +279,8 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
     names = [entry.partition("=")[0] for entry in covariates]
     if twice := [name for name in names if names.count(name) > 1]:
         raise CurvaeError(f"`covariates` {twice[0]} is given {names.count(twice[0])} times; give it one value")
-    values = dict(entry.partition("=")[::2] for entry in covariates)
-    files, following = runs.sample_run(run, count, covariates=values, **asked)
+    asked["covariates"] = dict(entry.partition("=")[::2] for entry in covariates)
+    files, following = runs.sample_run(run, count, **asked)
     paths = [str(path) for path in files]
     return CommandResult({"samples": paths}, [f"samples: {path}" for path in paths], following)
 
@@ -328,13 +315,8 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
     """
     if asked["output"] is None:
         refuse("without -o", ("training",))
-    found = runs.evaluate_run(run, data, samples, reporter=reporter, **asked)
-    rows = "samples" in found
-    lines = likelihood_lines(found) if rows else link_lines(found)
-    if rows and "new" in found["parts"] and runs.shows_new_rows(run, found["parts"]["new"]["rows"]):
-        return CommandResult(found, lines, runs.Step("view", (str(run),), {"rows": data, "missing": asked["missing"]}))
-    drawn = {"count": 100 if rows else 10, "covariates": covariate_values(run)}
-    return CommandResult(found, lines, runs.Step("sample", (str(run),), drawn))
+    found, following = runs.evaluate_run(run, data, samples, reporter=reporter, **asked)
+    return CommandResult(found, likelihood_lines(found) if "samples" in found else link_lines(found), following)
 
 
 @command(

@@ -45,6 +45,7 @@ __all__ = [
 
 # Options generated from the settings; commands, and messages of the library, as they are typed on the command line.
 
+# Settings that are options of a command; all others are given with `--set`.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "fit": (
         *("space", "dim", "curvature", "prior_scale", "hidden", "network", "likelihood", "neighbours"),
@@ -53,13 +54,12 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "graph": ("space", "dim", "curvature", "directed", "epochs", "seed"),
     "compare": ("space", "dim", "prior_scale", "hidden", "network", "likelihood", "epochs", "batch_size", "seed"),
 }
-"""settings that are options of a command; all others are given with `--set`"""
 
+# Parameters of a command besides the settings that are given with `--set`: how to read a graph.
 READING: Mapping[str, tuple[str, ...]] = {
     "graph": ("missing", "no_features", "isolated", "header"),
     "compare": ("no_features", "isolated", "header"),
 }
-"""parameters of a command besides the settings that are given with `--set`: how to read a graph"""
 
 
 class _ValueOrWord(click.ParamType):  # type: ignore[type-arg]
@@ -351,6 +351,7 @@ def printed(text: Callable[[click.Context], str]) -> dict[str, Any]:
 
 
 _ROWS = "Missing values: error, drop the rows, fill in the mean, or let the model handle them"
+# Parameters that several commands have, called as the library calls them where it has them.
 SHARED: dict[str, click.Parameter] = {
     "run": click.Argument(["run"], type=FILE, help="Run folder of curvae fit or curvae graph."),
     "data": click.Argument(
@@ -444,7 +445,6 @@ SHARED: dict[str, click.Parameter] = {
     "as_json": option("--json", "as_json", is_flag=True, help="Print the result as JSON and nothing else."),
     "help": option("-h", "--help", **printed(click.Context.get_help), help="Show this message and exit."),
 }
-"""parameters that several commands have, called as the library calls them where it has them"""
 
 
 def setting_options(action: str, *kinds: type[Settings]) -> list[click.Option]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,6 +23,7 @@ from ..errors import CurvaeError
 from ..maps.embedding import Embedding, by_factor
 from ..settings import DistributionKind, described, require_choice
 from ..training.config import choose_device
+from ..training.evaluate import health
 from ..training.fitted import FittedModel
 from ..training.storage import load_fitted, save_fitted
 
@@ -169,11 +170,10 @@ class MapEstimator(BaseEstimator):
     advanced: Mapping[str, Any] | None = None
 
     _kind: ClassVar[type[FittedModel]]
+    # Parameters that a configuration does not hold; where to compute is a matter of the machine, and not stored.
     _extra: ClassVar[tuple[str, ...]] = ("output",)
-    """parameters that a configuration does not hold; where to compute is a matter of the machine, and not stored"""
-
+    # Settings of the estimator itself that `advanced` takes, with their defaults.
     _own_settings: ClassVar[Mapping[str, Any]] = {}
-    """settings of the estimator itself that `advanced` takes, with their defaults"""
 
     def __new__(cls, *args: Any, **params: Any) -> Self:
         """Refuse an unknown parameter; `__init__` keeps the signature that scikit-learn reads."""
@@ -245,9 +245,10 @@ class MapEstimator(BaseEstimator):
                 one.set_title(textwrap.fill(seen.sentence, 70), fontsize=7)
         return ax
 
-    def _take(self, fitted: Any, embedding: Embedding) -> None:
-        """Become the trained model."""
+    def _take(self, fitted: Any, embedding: Embedding, warnings: Sequence[str]) -> None:
+        """Become the trained model, given its map and warnings about the data."""
         self._fitted, self._embedding, self.history_ = fitted.double(), embedding, fitted.history
+        self.warnings_ = [*warnings, *health(fitted, embedding)]
         numbers = [(factor.c, factor.prior_scale) for factor in self._fitted.model.space.figures()]
         self.curvature_, self.prior_scale_ = numbers[0] if len(numbers) == 1 else np.array(numbers).T
         self.embedding_ = coordinates(embedding, self.output)
@@ -283,5 +284,5 @@ class MapEstimator(BaseEstimator):
         new._restore(fitted, data, description)
         new._config()  # refuses parameters that a file may hold, but `fit` would not take
         fitted.model.to(choose_device(new.device))
-        new._take(fitted, embedding)
+        new._take(fitted, embedding, description["data"].get("warnings", ()))
         return new

@@ -8,16 +8,14 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
-from ..maps.embedding import Embedding
 from ..settings import DistributionKind, EdgeKind, EncoderKind, PopularityKind
 from ..training.config import choose_device, require_count
-from ..training.evaluate import embed_graph, judge_split, map_health, missing_links
+from ..training.evaluate import embed_graph, judge_split, link_probability, missing_links
 from ..training.graph_problem import FittedGraph, fit_graph, fit_graphs
 from .base import Array, MapEstimator, nearest, plain
 
@@ -95,15 +93,11 @@ class PoincareGraphVAE(MapEstimator):
         config, graph = self._config(), self._graph(X)
         fitted = fit_graph(config, graph, device=choose_device(self.device)).double()
         self.graph_, self.nodes_ = graph, graph.names
-        self._take(fitted, embed_graph(fitted, graph).require_finite(graph.names, "node"))
+        self._take(fitted, embed_graph(fitted, graph).require_finite(graph.names, "node"), graph.warnings)
         return self
 
     def _restore(self, fitted: FittedGraph, data: Graph, description: Mapping[str, Any]) -> None:
         self.graph_, self.nodes_ = data, data.names
-
-    def _take(self, fitted: FittedGraph, embedding: Embedding) -> None:
-        super()._take(fitted, embedding)
-        self.warnings_ = [*self.graph_.warnings, *map_health(embedding, fitted.last["kl"], self.prior_scale_)]
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
         """Train, and return the embedding of the nodes."""
@@ -168,9 +162,7 @@ class PoincareGraphVAE(MapEstimator):
         places = self._places(pairs)
         if places.ndim != 2 or places.shape[1] != 2:
             raise CurvaeError(f"`pairs` must have the shape (·, 2), got {places.shape}")
-        with torch.no_grad():
-            gaps = torch.from_numpy(-self._embedding.nearness_of(places))
-            return self._fitted.model.edges.cpu().probability(gaps).numpy()
+        return link_probability(self._fitted, self._embedding, places)
 
     def missing_links(self, count: int = 20) -> pd.DataFrame:
         """Find the pairs of nodes without an edge that are the likeliest to have one.

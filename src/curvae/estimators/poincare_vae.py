@@ -25,7 +25,7 @@ from ..models.likelihoods import choose_likelihood
 from ..nn.networks import DecoderKind, NetworkKind
 from ..settings import NeighbourKind, require_choice
 from ..training.config import Config, choose_device, require_count
-from ..training.evaluate import embed, health, impute, likelihoods
+from ..training.evaluate import embed, impute, likelihoods
 from ..training.fitted import Fitted
 from ..training.fitting import fit, fit_many
 from ..training.rows import HELD_OUT, layout_of, random_split
@@ -102,8 +102,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     _kind = Fitted
     _extra = ("output", "importance_samples", "n_init", "covariates", "categorical", "missing")
     _own_settings: ClassVar[Mapping[str, Any]] = {"importance_samples": 500}
+    # Whether it is a run of the command line on a table, which takes columns by name and ignores others.
     _from_table = False
-    """whether it is a run of the command line on a table, which takes columns by name and ignores others"""
 
     decoder: DecoderKind = "gyroplane"
     network: NetworkKind = "mlp"
@@ -180,7 +180,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         rows = shape_rows(data.arrays, self.image_shape, self.network)
         choose_likelihood(rows.x, config.likelihood, replace(layout_of(rows), names=schema.names))
         fitted = self._best(config, weighted(rows, given, sample_weight, self.sample_indices_), device).double()
-        self._take(fitted, embed(fitted, rows).require_finite())
+        self._take(fitted, embed(fitted, rows).require_finite(), data.warnings)
         return self
 
     def _best(self, config: Config, data: Arrays, device: torch.device) -> Fitted:
@@ -204,9 +204,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             raise CurvaeError(f'`categorical` is the text {self.categorical!r}; give a list of columns, "auto" or None')
         return super()._config()
 
-    def _take(self, fitted: Fitted, embedding: Embedding) -> None:
-        super()._take(fitted, embedding)
-        self.warnings_ = [*self._data_warnings, *health(fitted, embedding)]
+    def _take(self, fitted: Fitted, embedding: Embedding, warnings: Sequence[str]) -> None:
+        super()._take(fitted, embedding, warnings)
         self.identifiable_ = self.curvature_ * self.prior_scale_**2
         self.likelihood_, self.likelihood_reason_ = fitted.config.likelihood, fitted.reason
 

@@ -5,8 +5,8 @@ from .diagnosing import diagnose_data, diagnose_run, figures, is_run, judge_map
 from .folders import embedding_path
 from .pages import faithful_lines
 from .run import GraphSource, Reporter, Source, Step
-from .trained import embed_run, evaluate_run, export_run, impute_run, sample_run, shows_new_rows
-from .training import compare_run, open_run, train_run
+from .trained import embed_run, evaluate_run, export_run, impute_run, sample_run
+from .training import compare_run, train_run
 from .viewing import explain_run, view_run
 
 __all__ = [
@@ -28,9 +28,7 @@ __all__ = [
     "impute_run",
     "is_run",
     "judge_map",
-    "open_run",
     "sample_run",
-    "shows_new_rows",
     "train_run",
     "view_run",
 ]

@@ -76,15 +76,16 @@ def demonstrate(
             found[name] = result
             known = tree if rows.labels is not None else None
             pictures = []
-            orientation = orientation_of(rows.x, rows.ids)
+            frames_of, _ = orientation_of(rows.x, rows.ids)
             for c, title in ((0.0, "ordinary VAE"), (_CURVATURE, "Poincaré VAE")):
                 place = result.embeddings[c]
-                projection = place.chart.project(place.points, orientation.frames(place)[0])
+                projection = place.chart.project(place.points, frames_of(place)[0])
                 pictures.append(
                     pages.map_picture(place, rows.labels, title, known, projection, label_name=rows.label_name)
                 )
-            table = pages.comparison_section(result)
-            sections.append(Section(f"On {name}", [_ABOUT[name], result.verdict], pictures, table.tables))
+            sections.append(
+                Section(f"On {name}", [_ABOUT[name], result.verdict], pictures, pages.comparison_section(result).tables)
+            )
             reporter.say(f"On {name}: {result.verdict}")
         reporter.tell(notes, ())
         tree_result, flat_result = found.values()

@@ -14,22 +14,32 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..data import Dataset, load
+from ..data import Dataset, Graph, load
+from ..data.column_statistics import MissingValuesError
+from ..data.disk import DiskMatrix
 from ..data.files import Messages, count, decimal, is_embedding, listing, quoted, require_file, suggest_path
+from ..data.spool import ROW_BYTES
 from ..data.tables import TABLES, read_frame
 from ..errors import CurvaeError, FixableError
-from ..hierarchy import Diagnosis, Faithfulness, Metric, recover, tree_of_embedding
+from ..hierarchy import (
+    Diagnosis,
+    Faithfulness,
+    Metric,
+    diagnose_distances,
+    diagnose_graph,
+    diagnose_rows,
+    recover,
+    tree_of_embedding,
+)
 from ..maps.charts import letter_of
 from ..maps.embedding import Embedding, PlacedFactor
 from ..maps.faithfulness import FEWEST
-from ..report import Tone
+from ..report import Section, Tone
 from ..training.rows import judged_rows
 from ..training.storage import CONFIG, locked, read_description, write_text
 from . import pages
 from .folders import output_file, write_report
-from .graph_run import diagnose_edges
-from .rows_run import Sample, diagnose_table, load_sample
-from .run import SILENT, DataSource, GraphSource, Reporter, Source, Step, known_tree
+from .run import SILENT, GraphSource, Reporter, Source, Step, known_tree
 from .viewing import open_map, open_places
 
 __all__ = ["diagnose_data", "diagnose_run", "figures", "is_run", "judge_map"]
@@ -38,11 +48,82 @@ _STEPS = 3
 _REPORT = Path("report.html")  # whose ending reports have
 
 
-_DIAGNOSE: dict[str, Callable[..., Any]] = {Source.kind: diagnose_table, GraphSource.kind: diagnose_edges}
+# Rows in memory, of data on disk a sample.
+
+_LEAST = 1000  # rows of a sample, where there are so many, however little memory there is
+
+
+class Sample(NamedTuple):
+    """Rows in memory.
+
+    Arguments:
+        data: all rows, or a sample.
+        chosen: numbers of the rows of a sample in ascending order; None if they are all.
+        rows: how many there are in all.
+    """
+
+    data: Dataset
+    chosen: NDArray[np.int64] | None
+    rows: int
+
+
+def load_sample(source: Source, seed: int, reporter: Reporter) -> Sample:
+    """Load rows for what needs them in memory: of data on disk as many as fit, chosen at random."""
+    data = source.bounded.load(reporter.counter)
+    if not isinstance(data.x, DiskMatrix):
+        return Sample(data, None, len(data))
+    row = ROW_BYTES + 16 * data.x.shape[1]
+    most = min(len(data), max(_LEAST, data.x.memory // row))
+    chosen = np.random.default_rng([seed, 13]).choice(len(data), most, replace=False, shuffle=False)
+    chosen = np.sort(chosen).astype(np.int64)
+    if most == len(data):
+        return Sample(data.load(), None, len(data))
+    note = f"a sample is looked at: {most:,} of {len(data):,} rows, chosen at random with seed {seed}."
+    reporter.say(note)
+    some = data.take(chosen).load()
+    return Sample(replace(some, notes=(*some.notes, note)), chosen, len(data))
+
+
+# `curvae diagnose`: is there a hierarchy in data?
+
+
+def _diagnose_rows(
+    source: Source, metric: Metric, distances: bool, seed: int, reporter: Reporter
+) -> tuple[Diagnosis, Dataset, Section]:
+    """Test rows for a hierarchy, as a model would see them, or a matrix of distances.
+
+    Returns:
+        What was found, the data, and what was done to them.
+    """
+    try:
+        data = source.load() if distances else load_sample(source, seed, reporter).data
+    except MissingValuesError as error:
+        if distances:
+            raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
+        raise
+    if data.missing:
+        fixes = [[("missing", "mean"), ("missing", "drop")]]
+        raise FixableError("the test needs all values, so gaps cannot be left to a model", fixes)
+    reporter.tell((), data.warnings)
+    if distances:
+        found = diagnose_distances(data.x, seed, _step_counter(reporter))
+        return found, data, Section("What was done to the data", [*data.notes, *found.notes])
+    rows, note = pages.scaled_table(data, metric)
+    found = diagnose_rows(rows, seed, _step_counter(reporter))
+    return found, data, pages.data_section(data, [note, *found.notes])
+
+
+def _diagnose_edges(source: GraphSource, seed: int, reporter: Reporter) -> tuple[Diagnosis, Graph, Section]:
+    """Test a graph for a hierarchy as `_diagnose_rows` tests rows; it has distances of its own."""
+    graph = source.load()
+    reporter.tell((), graph.warnings)
+    found = diagnose_graph(graph, seed, _step_counter(reporter))
+    size = f"{count(graph.n_nodes, 'node')}, {count(graph.n_edges, 'edge')}."
+    return found, graph, Section("What was done to the data", [size, *graph.notes, *found.notes])
 
 
 def diagnose_data(
-    source: DataSource,
+    source: Source | GraphSource,
     metric: Metric = "euclidean",
     distances: bool = False,
     *,
@@ -73,15 +154,18 @@ def diagnose_data(
                 )
             held.enter_context(locked(output))
             output_file(output, _REPORT, force)  # another process may have written it since
-        step = _step_counter(reporter)
-        found, labels, data, warnings = _DIAGNOSE[source.kind](source, metric, distances, seed, reporter, step)
+        found, data, prepared = (
+            _diagnose_rows(source, metric, distances, seed, reporter)
+            if isinstance(source, Source)
+            else _diagnose_edges(source, seed, reporter)
+        )
         reporter.progress("diagnosis", _STEPS, _STEPS, "")
         reporter.tell(found.notes, ())
         if output is not None:
             title = f"Is there a hierarchy in {source.to_json()['name']}?"
             tone: Tone = "good" if found.outcome == "tree-like" else "neutral"
-            sections = [pages.diagnosis_section(found, labels), pages.delta_section(found), data]
-            write_report(output, title, found.sentence, tone, warnings, sections, seed, reporter.started)
+            sections = [pages.diagnosis_section(found, data.labels), pages.delta_section(found), prepared]
+            write_report(output, title, found.sentence, tone, data.warnings, sections, seed, reporter.started)
     if distances:
         return found, source.step("diagnose", distances=True, output=output or _REPORT, seed=seed + 1)
     if found.outcome == "flat":

@@ -1,32 +1,32 @@
-"""Runs on graphs: what `curvae graph`, `compare --graph` and `diagnose --graph` do."""
+"""Runs on graphs: what `curvae graph` and `compare --graph` do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+import torch
 
 from ..data import EdgeSplit, Graph, split_edges
-from ..data.files import count as counted
+from ..data.files import count
 from ..data.graph_data import closeness, steps_from, steps_to_some
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
-from ..hierarchy import Diagnosis, Metric, diagnose_graph, graph_faithfulness
+from ..hierarchy import graph_faithfulness
 from ..maps.embedding import seen_radius
 from ..maps.faithfulness import label_accuracy
 from ..report import Section
 from ..settings import require_count
-from ..training import Embedding
+from ..training import Comparison, Embedding, GraphConfig
 from ..training.comparison import curved_values
-from ..training.evaluate import embed_graph, judge_split, map_health, missing_links, neighbourhood
+from ..training.evaluate import embed_graph, health, judge_split, missing_links, neighbourhood
 from ..training.graph_problem import (
     FittedGraph,
-    GraphComparison,
     compare_graph,
     fit_graph,
     fit_graphs,
@@ -36,133 +36,128 @@ from ..training.graph_problem import (
 from . import pages
 from .folders import embedding_table, write_map
 from .run import (
-    CurvaturePlan,
     GraphSource,
     Reporter,
-    Request,
     Result,
-    RunContext,
     Step,
-    TrainingPlan,
     comparable,
     curvature_chosen,
     figures_of_factors,
     given,
     orientation_of,
     require_root,
+    view_step,
 )
 
 __all__ = [
     "GraphComparisonPlan",
     "GraphTrainingPlan",
-    "diagnose_edges",
-    "plan_graph_comparison",
-    "plan_graph_training",
 ]
 
 _SPLITS = 5  # by default
 _FAITHFUL = 0.3  # mean average precision of neighbourhoods below which a map is warned of
 
 
-def plan_graph_training(request: Request, count: int | None, processes: int, root: str | None) -> GraphTrainingPlan:
-    """Split the edges for a training; raise for what cannot be trained.
+class GraphTrainingPlan:
+    """A training on a graph to be done, judged by how well edges that were hidden are found again.
 
     Arguments:
-        request: data and settings.
-        count: of splits; 5 by default, and none of a tree or forest.
+        source, data: the graph that was read, and how.
+        config: settings.
+        typed: settings that were typed.
+        before: description of the run that is resumed, or nothing.
+        splits: how often edges are hidden; 5 by default, and none of a tree or forest.
         processes: that share a training, which is one.
         root: name of the node at the centre of the map, if it was given.
+
+    Attributes:
+        config, typed, facts, text, remarks: as of `RowsTrainingPlan`.
     """
-    graph, config, remarks = request.data, request.config, []
-    if count:
-        require_count("splits", count)
-    features = None if graph.features is None else len(graph.feature_names)
-    if count is None and graph.is_forest and features is None:  # features may tell which nodes an edge joined
-        config, count = replace(config, encoder="free"), 0
-    count = _SPLITS if count is None else count
-    require_buildable_graph(config, graph.n_nodes, features)
-    root = require_root(request, root, graph.names, "node")
-    splits: list[EdgeSplit] = []
-    try:
-        splits = [split_edges(graph, seed=config.seed + i) for i in range(count)]
-    except CurvaeError as error:
-        remarks.append(f"no edges are hidden to be predicted: {error}")
-    text = f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges"
-    text += f", {counted(features, 'feature')}" if features else ""
-    if splits:
-        text += f"; {len(splits)} splits of 85, 5 and 10 % of the edges"
-    elif graph.is_forest and config.encoder == "free":
-        text += f". {pages.drawn_sentence(graph)} Use splits=5 to hide edges all the same."
-    facts = {"splits": count, "data": graph_facts(graph), "root": root}
-    asked = vars(request) | {"config": config}
-    return GraphTrainingPlan(**asked, root=root, facts=facts, text=text, remarks=remarks, splits=splits)
 
-
-@dataclass(frozen=True)
-class MappedGraph:
-    """The map of a graph, from the model of all edges: where nodes lie, how they are seen, as a table and pictures."""
-
-    embedding: Embedding
-    frames: tuple[Frame, ...]
-    centre: pages.Centre
-    table: pd.DataFrame
-    section: Section
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphTrainingPlan(TrainingPlan):
-    """A training on a graph, judged by how well edges that were hidden in `splits` are found again."""
-
-    splits: Sequence[EdgeSplit]
+    def __init__(
+        self,
+        source: GraphSource,
+        data: Graph,
+        config: GraphConfig,
+        typed: dict[str, Any],
+        before: Mapping[str, Any],
+        splits: int | None,
+        processes: int,
+        root: str | None,
+    ) -> None:
+        """Split the edges; raise for what cannot be trained."""
+        if splits:
+            require_count("splits", splits)
+        features = None if data.features is None else len(data.feature_names)
+        if splits is None and data.is_forest and features is None:  # features may tell which nodes an edge joined
+            config, splits = replace(config, encoder="free"), 0
+        splits = _SPLITS if splits is None else splits
+        require_buildable_graph(config, data.n_nodes, features)
+        self._root = require_root(root, before, data.names, "node")
+        self._splits: list[EdgeSplit] = []
+        self.remarks: list[str] = []
+        try:
+            self._splits = [split_edges(data, seed=config.seed + i) for i in range(splits)]
+        except CurvaeError as error:
+            self.remarks.append(f"no edges are hidden to be predicted: {error}")
+        self.text = f"{data.n_nodes:,} nodes, {data.n_edges:,} edges"
+        self.text += f", {count(features, 'feature')}" if features else ""
+        if self._splits:
+            self.text += f"; {len(self._splits)} splits of 85, 5 and 10 % of the edges"
+        elif data.is_forest and config.encoder == "free":
+            self.text += f". {pages.drawn_sentence(data)} Use splits=5 to hide edges all the same."
+        self.facts = {"splits": splits, "data": graph_facts(data), "root": self._root}
+        self.source, self.data, self.config, self.typed = source, data, config, typed
 
     def train(
-        self, run: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]
-    ) -> tuple[FittedGraph, MappedGraph, list[FittedGraph]]:
+        self,
+        folder: Path,
+        reporter: Reporter,
+        progress: Callable[[dict[str, Any], int], None],
+        *,
+        resume: bool,
+        jobs: int,
+        device: torch.device | str,
+        links: int | None = None,
+        processes: int = 1,
+    ) -> Result:
         """Train a model of all edges, whose map is written at once, and for each split one that predicts hidden edges.
 
-        Returns the model, its map, and the models that predict.
+        Arguments:
+            folder: of the run.
+            reporter: receives messages and progress.
+            progress: called with every record of the first model and the number of epochs in all.
+            resume, jobs, device, links, processes: as of `train_run`.
         """
-        config, graph, splits = self.config, self.data, self.splits
-        where: dict[str, Any] = {"device": run.device, "resume": run.resume}
-        fitted = fit_graph(config, graph, folder=run.folder, **where, progress=progress)
-        drawn = self._map(fitted, reporter.command(run.view_step))
-        if not splits:
-            return fitted, drawn, []
-        write_map(run.folder, [drawn.table], graph.n_nodes, drawn.section.named_pictures)
-        reporter.say(f"the map is in {run.folder}; models that predict hidden edges follow")
-        predicting = fit_graphs(
-            [replace(config, seed=config.seed + i) for i in range(len(splits))],
-            graph,
-            splits=splits,
-            folder=run.folder / "splits",
-            **where,
-            jobs=min(run.jobs, len(splits)),
-            progress=lambda done, total: reporter.progress("link prediction", done, total, f"{len(splits)} models"),
-            warn=reporter.warn,
-        )
-        return fitted, drawn, predicting
-
-    def _map(self, fitted: FittedGraph, view_command: str) -> MappedGraph:
-        """Draw the map as it is seen."""
-        graph, embedding = self.data, embed_graph(fitted, self.data)
-        orientation = orientation_of(steps_to_some(graph), graph.names, self.root, "node")
-        frames = orientation.frames(embedding)
-        centre = _centre(graph, embedding, frames, self.config.seed)
+        graph, config, source, splits = self.data, self.config, self.source, self._splits
+        where: dict[str, Any] = {"device": device, "resume": resume}
+        began = time.perf_counter()
+        fitted = fit_graph(config, graph, folder=folder, **where, progress=progress)
+        embedding, last = embed_graph(fitted, graph), fitted.last
+        frames_of, turned = orientation_of(steps_to_some(graph), graph.names, self._root, "node")
+        frames = frames_of(embedding)
+        centre = _centre(graph, embedding, frames, config.seed)
         table = embedding_table(embedding, graph.names, graph.labels, "train", "node", frames)
-        section = pages.graph_map_section(graph, embedding, frames, centre, orientation.sentence, view_command)
-        return MappedGraph(embedding, frames, centre, table, section)
-
-    def judge(
-        self,
-        trained: tuple[FittedGraph, MappedGraph, list[FittedGraph]],
-        run: RunContext,
-        seconds: float,
-        reporter: Reporter,
-    ) -> Result:
-        graph, config, source, (fitted, drawn, predicting) = self.data, self.config, self.source, trained
-        embedding, frames, centre, last = drawn.embedding, drawn.frames, drawn.centre, fitted.last
+        map_section = pages.graph_map_section(
+            graph, embedding, frames, centre, turned, reporter.command(view_step(folder))
+        )
+        predicting: list[FittedGraph] = []
+        if splits:
+            write_map(folder, [table], graph.n_nodes, map_section.named_pictures)
+            reporter.say(f"the map is in {folder}; models that predict hidden edges follow")
+            predicting = fit_graphs(
+                [replace(config, seed=config.seed + i) for i in range(len(splits))],
+                graph,
+                splits=splits,
+                folder=folder / "splits",
+                **where,
+                jobs=min(jobs, len(splits)),
+                progress=lambda done, total: reporter.progress("link prediction", done, total, f"{len(splits)} models"),
+                warn=reporter.warn,
+            )
+        seconds = time.perf_counter() - began
         good = [(one, one.split) for one in predicting if one.failure is None and one.split is not None]
-        links = pages.LinkFigures(
+        found = pages.LinkFigures(
             [
                 {"seed": one.config.seed, **judge_split(one, graph, split), **pages.disconnected(graph, split)}
                 for one, split in good
@@ -171,7 +166,7 @@ class GraphTrainingPlan(TrainingPlan):
         near = neighbourhood(embedding, graph, seed=config.seed)
         faithful = graph_faithfulness(graph, embedding, seed=config.seed)
         accuracy = None if graph.labels is None else label_accuracy(embedding, graph.labels, seed=config.seed)
-        warnings = map_health(embedding, last["kl"], [one.prior_scale for one in fitted.figures])
+        warnings = health(fitted, embedding)
         if near.map < _FAITHFUL:
             remedy = "a larger dimension or more epochs"
             if config.pairs == "all":
@@ -185,7 +180,7 @@ class GraphTrainingPlan(TrainingPlan):
         warnings += [] if faithful is None else faithful.warnings
         factors = figures_of_factors(fitted)
         summary = {
-            **links.to_json(),
+            **found.to_json(),
             "neighbourhood_map": near.map,
             "neighbourhood_rank": near.rank,
             "neighbourhood_nodes": near.asked,
@@ -201,9 +196,9 @@ class GraphTrainingPlan(TrainingPlan):
             "seconds": round(seconds, 2),
         }
         files = {}
-        if run.links is not None:
+        if links is not None:
             advance = reporter.counter("missing edges", graph.n_nodes)
-            pairs, probability = missing_links(fitted, graph, run.links, embedding=embedding, progress=advance)
+            pairs, probability = missing_links(fitted, graph, links, embedding=embedding, progress=advance)
             first, second = graph.names[pairs].T
             files[pages.LINKS] = pd.DataFrame({"source": first, "target": second, "probability": probability})
         # Where hidden edges are to be found, only the encoder can place the nodes that lost theirs.
@@ -211,31 +206,31 @@ class GraphTrainingPlan(TrainingPlan):
         settings = {name: value for name, value in known.items() if name in self.typed}
         compare = reporter.command(source.shown.step("compare", **settings))
         sections = [
-            drawn.section,
-            pages.graph_faithful_section(faithful),
-            pages.links_section(graph, links, near, compare, config.popular),
+            map_section,
+            pages.faithful_section(faithful, things="nodes"),
+            pages.links_section(graph, found, near, compare, config.popular),
             pages.graph_training_section(fitted, embedding),
             *(pages.missing_section(table, graph.directed) for table in files.values()),
             pages.graph_data_section(graph, config),
         ]
-        verdict = pages.verdict(links, near, faithful, accuracy)
-        following = Step("evaluate", (str(run.folder), source.path), why="which of the edges does it find?")
+        verdict = pages.verdict(found, near, faithful, accuracy)
+        following = Step("evaluate", (str(folder), source.path), why="which of the edges does it find?")
         if self.remarks or (graph.is_forest and config.encoder == "free"):
-            following = Step("view", (str(run.folder),), why="the interactive map")
-        elif not curvature_chosen(self):
+            following = Step("view", (str(folder),), why="the interactive map")
+        elif not curvature_chosen(config, self.typed):
             following = source.step("compare", "is curvature worth it for this graph?", **settings)
         return Result(
             fitted,
             embedding,
             frames,
-            [drawn.table],
+            [table],
             summary,
             verdict,
             sections,
             warnings,
-            [verdict, pages.details(graph, embedding, links, near), centre.sentence(graph)],
+            [verdict, pages.details(graph, embedding, found, near), centre.sentence(graph)],
             following,
-            good=not links.splits or links.standing > 0,
+            good=not found.splits or found.standing > 0,
             files=files,
         )
 
@@ -247,59 +242,53 @@ def _centre(graph: Graph, embedding: Embedding, frames: Sequence[Frame], seed: i
     return pages.Centre(nearest, closest, steps_from(graph, closest))
 
 
-def plan_graph_comparison(
-    request: Request, curvatures: Sequence[float], repeats: int, tree: Path | None
-) -> GraphComparisonPlan:
-    """Plan a comparison on a graph, which takes no `tree`; raise for what cannot be compared."""
-    graph, config = request.data, request.config
-    if tree is not None:
-        raise CurvaeError("a comparison on a graph takes no tree; leave out tree=…")
-    split_edges(graph, seed=config.seed)
-    trainings = repeats * len(curved_values(curvatures, repeats, config))
-    facts = {"fingerprint": graph.fingerprint, "nodes": graph.n_nodes, "edges": graph.n_edges}
-    return GraphComparisonPlan(
-        **vars(request),
-        facts={"curvatures": curvatures, "repeats": repeats, "data": facts},
-        text=f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges; {trainings} trainings",
-        remarks=[],
-    )
+class GraphComparisonPlan:
+    """A comparison of curvatures on a graph to be done.
 
+    Arguments:
+        source, data, config, typed, before, curvatures, repeats: as of `RowsComparisonPlan`.
+        tree: must be None.
 
-@dataclass(frozen=True, kw_only=True)
-class GraphComparisonPlan(CurvaturePlan):
-    """A comparison on a graph."""
+    Attributes:
+        config, typed, facts, text, remarks: as of `RowsTrainingPlan`.
+    """
 
-    def compare(self, **where: Any) -> GraphComparison:
-        return compare_graph(self.config, self.data, self.facts["curvatures"], self.facts["repeats"], **where)
+    def __init__(
+        self,
+        source: GraphSource,
+        data: Graph,
+        config: GraphConfig,
+        typed: dict[str, Any],
+        before: Mapping[str, Any],
+        curvatures: Sequence[float],
+        repeats: int,
+        tree: Path | None,
+    ) -> None:
+        """Raise for what cannot be compared."""
+        if tree is not None:
+            raise CurvaeError("a comparison on a graph takes no tree; leave out tree=…")
+        split_edges(data, seed=config.seed)
+        trainings = repeats * len(curved_values(curvatures, repeats, config))
+        facts = {"fingerprint": data.fingerprint, "nodes": data.n_nodes, "edges": data.n_edges}
+        self.facts = {"curvatures": curvatures, "repeats": repeats, "data": facts}
+        self.text = f"{data.n_nodes:,} nodes, {data.n_edges:,} edges; {trainings} trainings"
+        self.data, self.config, self.typed, self.remarks = data, config, typed, list[str]()
+        self._curvatures, self._repeats = curvatures, repeats
 
-    def report(self, found: GraphComparison) -> tuple[list[str], list[str], list[Section]]:
+    def compare(self, **where: Any) -> tuple[Comparison, list[str], list[str], list[Section]]:
+        """Train and compare, as `RowsComparisonPlan.compare` does."""
         graph, drawn = self.data, []
-        orientation = orientation_of(steps_to_some(graph), graph.names, None, "node")
+        found = compare_graph(self.config, graph, self._curvatures, self._repeats, **where)
+        frames_of, turned = orientation_of(steps_to_some(graph), graph.names, None, "node")
         for embedding in (found.embeddings[c] for c in (0.0, found.best)):
-            frames = orientation.frames(embedding)
-            centre = _centre(graph, embedding, frames, self.config.seed)
-            drawn += pages.graph_pictures(graph, embedding, frames, centre)
-        said = [
-            "From the models of the first split, which have seen 85 % of the edges; all edges are drawn.",
-            orientation.sentence,
-        ]
+            frames = frames_of(embedding)
+            drawn += pages.graph_pictures(graph, embedding, frames, _centre(graph, embedding, frames, self.config.seed))
         rules, warned = pages.beside_comparison(graph, found)
-        parts = [
-            Section("The maps", said, drawn),
-            pages.graph_comparison_section(found),
+        which = "From the models of the first split, which have seen 85 % of the edges; all edges are drawn."
+        sections = [
+            Section("The maps", [which, turned], drawn),
+            pages.comparison_section(found),
             Section("Rules without a model", (), (), [rules]),
             pages.graph_data_section(graph, self.config),
         ]
-        return list(graph.notes), [*pages.comparison_warnings(graph), *warned], parts
-
-
-def diagnose_edges(
-    source: GraphSource, metric: Metric, distances: bool, seed: int, reporter: Reporter, step: Callable[[str], None]
-) -> tuple[Diagnosis, NDArray[np.str_] | None, Section, tuple[str, ...]]:
-    """Test a graph for a hierarchy as `diagnose_table` tests rows; it has distances of its own."""
-    graph = source.load()
-    reporter.tell((), graph.warnings)
-    found = diagnose_graph(graph, seed, step)
-    size = f"{counted(graph.n_nodes, 'node')}, {counted(graph.n_edges, 'edge')}."
-    section = Section("What was done to the data", [size, *graph.notes, *found.notes])
-    return found, graph.labels, section, graph.warnings
+        return found, list(graph.notes), [*pages.comparison_warnings(graph), *warned], sections

@@ -29,6 +29,7 @@ from ..hierarchy import (
     Figures,
     GraphFaithfulness,
     GraphFigures,
+    Metric,
     Rows,
     explain,
     faithfulness,
@@ -88,9 +89,7 @@ __all__ = [
     "faithful_lines",
     "faithful_section",
     "filled_rows",
-    "graph_comparison_section",
     "graph_data_section",
-    "graph_faithful_section",
     "graph_map_section",
     "graph_pictures",
     "graph_training_section",
@@ -110,6 +109,7 @@ __all__ = [
     "rows_map_section",
     "samples_picture",
     "scaled_rows",
+    "scaled_table",
     "scaling_note",
     "space_text",
     "stability_section",
@@ -461,12 +461,11 @@ def _training_section(
     def draw_radii(part: Embedding, place: int) -> list[Picture]:
         scale = fitted.figures[place].prior_scale if part.chart.radial else None
         how = {"dim": part.dim, "distribution": config.posterior}
-        below = "Distances of the posterior centres from the origin, and the prior's."
         return [
             drawing(
                 (4.2, 2.8),
                 lambda axes: radius_histogram(axes, part.radius, part.c, scale, **how),
-                below,
+                "Distances of the posterior centres from the origin, and the prior's.",
                 "histogram of radii",
             )
         ]
@@ -516,8 +515,13 @@ def reconstruction_section(
 
 def samples_picture(images: NDArray[Any]) -> Picture:
     """Draw images side by side."""
-    caption = "Expected images at random points of the latent space."
-    return drawing((4, 4), lambda axes: sample_grid(axes, images, cmap="gray"), caption, "samples", tight=False)
+    return drawing(
+        (4, 4),
+        lambda axes: sample_grid(axes, images, cmap="gray"),
+        "Expected images at random points of the latent space.",
+        "samples",
+        tight=False,
+    )
 
 
 def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
@@ -536,27 +540,32 @@ def scaling_note(config: Config) -> str:
 
 
 def comparison_section(found: Comparison) -> Section:
-    """Tabulate log-likelihoods by curvature, and how alike the maps are."""
-    header = ["validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"]
-    note = (
-        "c is chosen on validation rows, the verdict comes from test rows. Agreement and neighbours in common are "
-        "between seeds."
-    )
-    alike = {
-        c: [f"{one.correlation:.2f}", f"{one.overlap:.0%}"] for c, one in found.stability.items() if one is not None
-    }
-    rows = [[*row, *alike.get(c, ["", ""])] for c, row in _score_rows(found, 2).items()]
-    return Section("Held-out likelihood by curvature", (), (), [_comparison_table(found, header, rows, "", note)])
-
-
-def graph_comparison_section(found: GraphComparison) -> Section:
-    """Tabulate AUC and AP by curvature."""
-    header = [f"{part}, {measure} %" for part in ("validation", "test") for measure in ("AUC", "AP")]
-    rows = list(_score_rows(found, 1, lambda links: (100 * links.auc, 100 * links.ap)).values())
-    note = "c is chosen by the AUC of validation edges, the verdict comes from test edges."
-    return Section(
-        "Edges kept apart, by curvature", (), (), [_comparison_table(found, header, rows, " of the edges", note)]
-    )
+    """Tabulate scores by curvature, the chosen one highlighted: of a graph AUC and AP, of rows log-likelihoods and how
+    alike the maps are."""
+    if isinstance(found, GraphComparison):
+        title, of = "Edges kept apart, by curvature", " of the edges"
+        header = [f"{part}, {measure} %" for part in ("validation", "test") for measure in ("AUC", "AP")]
+        rows = list(_score_rows(found, 1, lambda links: (100 * links.auc, 100 * links.ap)).values())
+        note = "c is chosen by the AUC of validation edges, the verdict comes from test edges."
+    else:
+        title, of = "Held-out likelihood by curvature", ""
+        header = ["validation, nats a row", "test, nats a row", "distance agreement", "neighbours in common"]
+        alike = {
+            c: [f"{one.correlation:.2f}", f"{one.overlap:.0%}"] for c, one in found.stability.items() if one is not None
+        }
+        rows = [[*row, *alike.get(c, ["", ""])] for c, row in _score_rows(found, 2).items()]
+        note = (
+            "c is chosen on validation rows, the verdict comes from test rows. Agreement and neighbours in common are "
+            "between seeds."
+        )
+    repeats = f"{len(found.repeats)} repeats, each with its own seed and split{of}; ± is a 95 % interval over repeats."
+    best = list(found.repeats[0].test).index(found.best) if found.outcome == "hyperbolic" else 0
+    if (space := found.config.space) is not None:
+        note += (
+            f" c is that of the hyperbolic factors of {space}, which are flat with 0: what the flat product has too is "
+            "no gain of curvature."
+        )
+    return Section(title, (), (), [Table(["c", *header], rows, f"{repeats} {note}", best)])
 
 
 def _score_rows(
@@ -579,20 +588,6 @@ def _score_rows(
     if linear := [repeat.pca for repeat in found.repeats if repeat.pca is not None]:
         rows[None] = ["PCA", "", text(linear)]
     return rows
-
-
-def _comparison_table(
-    found: Comparison, header: Sequence[str], rows: Sequence[Sequence[str]], of: str, note: str
-) -> Table:
-    """Tabulate scores with the chosen curvature highlighted; `of` says what was split."""
-    repeats = f"{len(found.repeats)} repeats, each with its own seed and split{of}; ± is a 95 % interval over repeats."
-    best = list(found.repeats[0].test).index(found.best) if found.outcome == "hyperbolic" else 0
-    if (space := found.config.space) is not None:
-        note += (
-            f" c is that of the hyperbolic factors of {space}, which are flat with 0: what the flat product has too is "
-            "no gain of curvature."
-        )
-    return Table(["c", *header], rows, f"{repeats} {note}", best)
 
 
 def criterion_section(found: Comparison) -> Section:
@@ -689,6 +684,12 @@ def scaled_rows(rows: Rows) -> tuple[Rows, str]:
     return scaled, "Columns were centred and scaled to unit variance."
 
 
+def scaled_table(data: Dataset, metric: Metric = "euclidean") -> tuple[Rows, str]:
+    """Scale rows as the test for a hierarchy takes them; return them and how they were scaled."""
+    columns = data.schema.columns if data.schema is not None and data.schema.kind == "table" else ()
+    return scaled_rows(Rows(data.x, metric, blocks=tuple(len(column.features) for column in columns)))
+
+
 def filled_rows(data: Dataset) -> Rows:
     """Return rows with scaled columns, and gaps filled with the means of their columns."""
     x = fill(data.x, column_statistics(data.x).mean) if has_missing(data.x) else data.x
@@ -737,57 +738,55 @@ def _cell(figures: Figures | GraphFigures, name: str) -> str:
     return decimal(value, 3) if half is None else f"{decimal(value, 3)} ± {half:.3f}"
 
 
-def faithful_section(found: Faithfulness | None, more: Sequence[str] = ()) -> Section:
-    """Tabulate figures of a map beside those of PCA, with `more` sentences about them."""
+def faithful_section(
+    found: Faithfulness | GraphFaithfulness | None, more: Sequence[str] = (), things: str = "rows"
+) -> Section:
+    """Tabulate figures of a map of rows beside those of PCA, or of a graph beside those of a spectral embedding.
+
+    Arguments:
+        found: the figures; None if there are too few points.
+        more: sentences about them.
+        things: what there are too few of, to be judged.
+    """
+    title = "How faithful is the map?"
     if found is None:
-        return _faithful_section([f"There are fewer than {FEWEST} rows, too few to judge a map."], {}, "")
-    columns = {
-        "map": found.map,
-        "PCA": found.pca,
-        "held-out rows": found.held_out,
-        "held-out rows, PCA": found.pca_held_out,
-    }
-    fitted, held = "all rows", ""
-    if found.held_out is not None:
-        fitted = "the rows that are not held out"
-        held = " Held-out rows took part in no step of training; their neighbours are looked up among the others."
-    note = (
-        "1 is best everywhere. Neighbours in the data are those by Euclidean distances of the scaled columns, or by "
-        "path lengths in the graph of the 20 nearest neighbours, whose pieces are joined by their shortest bridges; on "
-        f"the map, those by its own distances. PCA has {found.dim} dimensions too and is fitted to {fitted}. "
-        "Trustworthiness and continuity are of 15 neighbours; the 5-NN accuracy is that of five folds."
-    )
-    if found.subset is not None:
-        held += (
-            f" Means over five random subsets of {found.subset:,} rows with 95 % intervals; among so few, near "
-            "neighbours are farther apart than among all."
+        few = f"There are fewer than {FEWEST} rows" if things == "rows" else f"No component has {FEWEST} {things}"
+        return Section(title, [f"{few}, too few to judge a map."])
+    columns: dict[str, Any] = {"map": found.map}
+    if isinstance(found, GraphFaithfulness):
+        columns["spectral embedding"] = found.spectral
+        note = (
+            f"1 is best everywhere. Near are nodes that are few steps apart along edges, among the {found.nodes:,} of "
+            "the largest component, and on the map those by its own distances, without popularity; nodes equally many "
+            "steps away may come in any order. The spectral embedding (Laplacian eigenmaps) has "
+            f"{found.dim} dimensions too."
         )
-    return _faithful_section([found.verdict, *more], columns, note + held)
-
-
-def graph_faithful_section(found: GraphFaithfulness | None) -> Section:
-    """Tabulate figures of the map of a graph beside those of a spectral embedding."""
-    if found is None:
-        return _faithful_section([f"No component has {FEWEST} nodes, too few to judge a map."], {}, "")
-    note = (
-        f"1 is best everywhere. Near are nodes that are few steps apart along edges, among the {found.nodes:,} of the "
-        "largest component, and on the map those by its own distances, without popularity; nodes equally many steps "
-        f"away may come in any order. The spectral embedding (Laplacian eigenmaps) has {found.dim} dimensions too."
-    )
-    if found.map.intervals:
-        note += f" Of {found.map.nodes} random nodes, with 95 % intervals over five groups of these."
-    return _faithful_section([found.verdict], {"map": found.map, "spectral embedding": found.spectral}, note)
-
-
-def _faithful_section(text: Sequence[str], columns: Mapping[str, Figures | GraphFigures | None], note: str) -> Section:
-    """Tabulate every figure that the map has; columns without figures are left out."""
+        if found.map.intervals:
+            note += f" Of {found.map.nodes} random nodes, with 95 % intervals over five groups of these."
+    else:
+        columns |= {"PCA": found.pca, "held-out rows": found.held_out, "held-out rows, PCA": found.pca_held_out}
+        fitted = "all rows" if found.held_out is None else "the rows that are not held out"
+        note = (
+            "1 is best everywhere. Neighbours in the data are those by Euclidean distances of the scaled columns, or "
+            "by path lengths in the graph of the 20 nearest neighbours, whose pieces are joined by their shortest "
+            "bridges; on the map, those by its own distances. "
+            f"PCA has {found.dim} dimensions too and is fitted to {fitted}. "
+            "Trustworthiness and continuity are of 15 neighbours; the 5-NN accuracy is that of five folds."
+        )
+        if found.held_out is not None:
+            note += " Held-out rows took part in no step of training; their neighbours are looked up among the others."
+        if found.subset is not None:
+            note += (
+                f" Means over five random subsets of {found.subset:,} rows with 95 % intervals; among so few, near "
+                "neighbours are farther apart than among all."
+            )
     shown = {name: one for name, one in columns.items() if one is not None}
     rows = [
         [label, *(_cell(one, name) for one in shown.values())]
         for name, label in _NAMES.items()
-        if getattr(columns.get("map"), name, None) is not None
+        if getattr(found.map, name, None) is not None
     ]
-    return Section("How faithful is the map?", text, (), [Table(["figure", *shown], rows, note)])
+    return Section(title, [found.verdict, *more], (), [Table(["figure", *shown], rows, note)])
 
 
 def faithful_lines(found: Faithfulness) -> list[str]:
@@ -951,9 +950,9 @@ class LinkFigures:
 
     splits: Sequence[dict[str, Any]]
 
-    def figures(self, name: str, part: str = "test", rule: str | None = None) -> list[float]:
+    def figures(self, name: str, rule: str | None = None) -> list[float]:
         """Of every split that has it; of the model, or of a rule."""
-        found = (row[part] if rule is None else row[part]["baselines"][rule] for row in self.splits)
+        found = (row["test"] if rule is None else row["test"]["baselines"][rule] for row in self.splits)
         return [each[name] for each in found if each[name] is not None]
 
     def text(self, name: str, rule: str | None = None) -> str:

@@ -1,40 +1,38 @@
-"""Runs on rows: what `curvae fit`, `compare` and `diagnose` do with a table, a matrix or images."""
+"""Runs on rows: what `curvae fit` and `compare` do with a table, a matrix or images."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+import torch
 
 from ..data import Arrays, Dataset
-from ..data.column_statistics import MissingValuesError, column_statistics
-from ..data.disk import DiskMatrix, in_memory
-from ..data.files import count as counted
-from ..data.files import decimal
-from ..data.spool import ROW_BYTES
+from ..data.column_statistics import column_statistics
+from ..data.disk import in_memory
+from ..data.files import count, decimal
 from ..data.tables import average_context
-from ..errors import CurvaeError, FixableError
+from ..errors import CurvaeError
 from ..geometry.frames import Frame
-from ..hierarchy import Diagnosis, Faithfulness, Metric, Rows, diagnose_distances, diagnose_rows
+from ..hierarchy import Faithfulness, diagnose_rows
 from ..maps.embedding import align_maps
 from ..models.likelihoods import choose_likelihood
 from ..report import Section
 from ..settings import choose_neighbours, require_count
 from ..settings.configs import DEFAULT_STEPS
-from ..training import Config, Embedding, Fitted, Split, random_split
+from ..training import Config, Fitted, Split, random_split
 from ..training.build import require_buildable
 from ..training.comparison import (
     FEWEST_COMPARED,
     SAMPLES,
     Comparison,
-    ComparisonPlan,
     compare_planned,
     faithfulness_criterion,
     plan_comparison,
@@ -44,76 +42,35 @@ from ..training.comparison import (
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.fitting import train_many, train_one
 from ..training.rows import HELD_OUT, judged_rows, layout_of
-from ..training.rows_problem import RowsProblem, RowsTask, plan_rows
+from ..training.rows_problem import plan_rows
 from . import pages
 from .folders import embedding_table
 from .run import (
-    CurvaturePlan,
     DataSource,
     Reporter,
-    Request,
     Result,
-    RunContext,
     Source,
     Step,
-    TrainingPlan,
     comparable,
     curvature_chosen,
     figures_of_factors,
     known_tree,
     orientation_of,
     require_root,
+    view_step,
 )
 
 __all__ = [
     "RowsComparisonPlan",
     "RowsTrainingPlan",
-    "Sample",
     "choose_test_share",
-    "diagnose_table",
     "embedding_tables",
-    "load_sample",
-    "plan_rows_comparison",
-    "plan_rows_training",
     "report_samples",
     "sample_split",
 ]
 
 
-# Samples of data on disk, for figures and pictures and for what needs rows in memory.
-
-_LEAST = 1000  # rows of a sample, where there are so many, however little memory there is
-
-
-class Sample(NamedTuple):
-    """Rows in memory.
-
-    Arguments:
-        data: all rows, or a sample.
-        chosen: numbers of the rows of a sample in ascending order; None if they are all.
-        rows: how many there are in all.
-    """
-
-    data: Dataset
-    chosen: NDArray[np.int64] | None
-    rows: int
-
-
-def load_sample(source: Source, seed: int, reporter: Reporter) -> Sample:
-    """Load rows for what needs them in memory: of data on disk as many as fit, chosen at random."""
-    data = source.bounded.load(reporter.counter)
-    if not isinstance(data.x, DiskMatrix):
-        return Sample(data, None, len(data))
-    row = ROW_BYTES + 16 * data.x.shape[1]
-    count = min(len(data), max(_LEAST, data.x.memory // row))
-    chosen = np.random.default_rng([seed, 13]).choice(len(data), count, replace=False, shuffle=False)
-    chosen = np.sort(chosen).astype(np.int64)
-    if count == len(data):
-        return Sample(data.load(), None, len(data))
-    note = f"a sample is looked at: {count:,} of {len(data):,} rows, chosen at random with seed {seed}."
-    reporter.say(note)
-    some = data.take(chosen).load()
-    return Sample(replace(some, notes=(*some.notes, note)), chosen, len(data))
+# Samples of data on disk, and their maps.
 
 
 def sample_split(data: Dataset, split: Split, seed: int, root: str | None = None) -> tuple[Dataset, Split]:
@@ -128,7 +85,7 @@ def sample_split(data: Dataset, split: Split, seed: int, root: str | None = None
         rows = np.union1d(rows, np.flatnonzero(in_memory(data.ids) == root))
     some = data.take(rows).load()
     if len(rows) < len(data):
-        note = f"pictures and figures are of a sample: {len(rows):,} of {counted(len(data), 'row')}, chosen at random."
+        note = f"pictures and figures are of a sample: {len(rows):,} of {count(len(data), 'row')}, chosen at random."
         some = replace(some, notes=(*some.notes, note))
     return some, split.within(rows)
 
@@ -193,122 +150,135 @@ def _few_rows(data: Dataset) -> list[str]:
     return [few] if len(data) < _ENOUGH else []
 
 
-def plan_rows_training(request: Request, count: int | None, processes: int, root: str | None) -> RowsTrainingPlan:
-    """Split the rows and make "auto" choices for a training; raise for what cannot be trained.
+class RowsTrainingPlan:
+    """A training on rows to be done, judged by the log-likelihood of those that are held out.
 
     Arguments:
-        request: data and settings.
-        count: of trainings; 1 by default.
+        source, data: the rows that were read, and how.
+        config: settings.
+        typed: settings that were typed.
+        before: description of the run that is resumed, or nothing.
+        repeats: trainings; 1 by default.
         processes: that share a training.
         root: name of the row at the centre of the map, if it was given.
-    """
-    data, config, before = request.data, request.config, request.before
-    repeats = 1 if count is None else count
-    require_count("repeats", repeats)
-    known = column_statistics(data.x)
-    if not (known.low < known.high).any():
-        raise CurvaeError(
-            f"nothing varies in {request.source.path}: every column is constant, so there is nothing to learn"
-        )
-    split_rows = partial(random_split, len(data), config.validation, most=HELD_OUT)
-    test = choose_test_share(config, len(data), before)
-    split = split_rows(test, config.seed, data.groups)
-    if not len(split.validation):
-        test, split = 0.0, split_rows(0.0, config.seed, data.groups)
-    root = require_root(request, root, in_memory(data.ids))
-    sample, parts = sample_split(data, split, config.seed, root)
-    hindrance = "several processes share every batch, and it compares all rows of one" if processes > 1 else ""
-    seeds = [replace(config, seed=config.seed + i) for i in range(repeats)]
-    problem, tasks = plan_rows(seeds, data, splits=[split] * repeats, hindrance=hindrance)
-    first = tasks[0]
-    chosen = choose_neighbours(config, first.layout, len(split.train), hindrance)
-    neighbours_reason = before.get("data", {}).get("neighbours_reason", chosen[1])
-    reason = before.get("likelihood_reason", first.reason)
-    require_buildable(first.config, first.layout)
-    remarks = _few_rows(data)
-    if config.validation and not len(split.validation):
-        remarks.append(
-            f"no rows are held out: a share of {config.validation:g} is less than one row or group; raise validation=…"
-        )
-    facts = {
-        "likelihood_reason": reason,
-        "repeats": repeats,
-        "data": {
-            "fingerprint": data.fingerprint,
-            "rows": len(data),
-            "features": int(data.x.shape[1]),
-            "test": test,
-            "neighbours_reason": neighbours_reason,
-            "shape": list(data.shape),
-            "blocks": list(data.blocks),
-            "notes": list(sample.notes),
-            "warnings": list(data.warnings),
-            "label": data.label_name,
-            "schema": data.schema.to_json(),
-        },
-        "root": root,
-    }
-    text = (
-        f"{len(data)} rows, {counted(data.n_columns, 'column')}; likelihood {first.config.likelihood}: {reason}; "
-        f"neighbours {first.config.neighbours}: {neighbours_reason}"
-    )
-    return RowsTrainingPlan(
-        **vars(request) | {"config": first.config},
-        root=root,
-        facts=facts,
-        text=text,
-        remarks=remarks,
-        sample=sample,
-        parts=parts,
-        hindrance=hindrance,
-        problem=problem,
-        tasks=tasks,
-    )
 
-
-@dataclass(frozen=True, kw_only=True)
-class RowsTrainingPlan(TrainingPlan):
-    """A training on rows, judged by the log-likelihood of those that were held out.
-
-    Arguments:
-        sample, parts: the rows that figures and pictures show, all unless they lie on disk, and what each is for.
-        hindrance: why the map cannot be held to the neighbourhoods of the data, if it cannot.
-        problem, tasks: a task for every seed.
+    Attributes:
+        config: with "auto" choices made.
+        facts: what `config.json` says about the training and the data.
+        text: what is going to be trained, in words.
+        remarks: warnings about the settings and these data.
     """
 
-    sample: Any
-    parts: Split
-    hindrance: str
-    problem: RowsProblem
-    tasks: Sequence[RowsTask]
+    def __init__(
+        self,
+        source: Source,
+        data: Any,
+        config: Config,
+        typed: dict[str, Any],
+        before: Mapping[str, Any],
+        repeats: int | None,
+        processes: int,
+        root: str | None,
+    ) -> None:
+        """Split the rows and make "auto" choices; raise for what cannot be trained."""
+        repeats = 1 if repeats is None else repeats
+        require_count("repeats", repeats)
+        known = column_statistics(data.x)
+        if not (known.low < known.high).any():
+            raise CurvaeError(
+                f"nothing varies in {source.path}: every column is constant, so there is nothing to learn"
+            )
+        split_rows = partial(random_split, len(data), config.validation, most=HELD_OUT)
+        test = choose_test_share(config, len(data), before)
+        split = split_rows(test, config.seed, data.groups)
+        if not len(split.validation):
+            test, split = 0.0, split_rows(0.0, config.seed, data.groups)
+        root = require_root(root, before, in_memory(data.ids))
+        sample, parts = sample_split(data, split, config.seed, root)
+        # Why the map cannot be held to the neighbourhoods of the data, if it cannot.
+        hindrance = "several processes share every batch, and it compares all rows of one" if processes > 1 else ""
+        seeds = [replace(config, seed=config.seed + i) for i in range(repeats)]
+        problem, tasks = plan_rows(seeds, data, splits=[split] * repeats, hindrance=hindrance)
+        first = tasks[0]
+        chosen = choose_neighbours(config, first.layout, len(split.train), hindrance)
+        neighbours_reason = before.get("data", {}).get("neighbours_reason", chosen[1])
+        reason = before.get("likelihood_reason", first.reason)
+        require_buildable(first.config, first.layout)
+        self.remarks = _few_rows(data)
+        if config.validation and not len(split.validation):
+            self.remarks.append(
+                f"no rows are held out: a share of {config.validation:g} is less than one row or group; "
+                "raise validation=…"
+            )
+        self.facts: dict[str, Any] = {
+            "likelihood_reason": reason,
+            "repeats": repeats,
+            "data": {
+                "fingerprint": data.fingerprint,
+                "rows": len(data),
+                "features": int(data.x.shape[1]),
+                "test": test,
+                "neighbours_reason": neighbours_reason,
+                "shape": list(data.shape),
+                "blocks": list(data.blocks),
+                "notes": list(sample.notes),
+                "warnings": list(data.warnings),
+                "label": data.label_name,
+                "schema": data.schema.to_json(),
+            },
+            "root": root,
+        }
+        self.text = (
+            f"{len(data)} rows, {count(data.n_columns, 'column')}; likelihood {first.config.likelihood}: {reason}; "
+            f"neighbours {first.config.neighbours}: {neighbours_reason}"
+        )
+        self.source, self.data, self.config, self.typed = source, data, first.config, typed
+        self._sample: Any = sample  # the rows that figures and pictures show, all unless they lie on disk
+        self._parts, self._root, self._hindrance = parts, root, hindrance
+        self._problem, self._tasks = problem, tasks
 
     def train(
-        self, run: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]
-    ) -> tuple[Fitted, list[Embedding]]:
-        """Train all models; return the first and the maps of all that did not fail."""
-        problem, repeats = replace(self.problem, asked=run.device), len(self.tasks)
-        where: dict[str, Any] = {"folder": run.folder, "resume": run.resume}
+        self,
+        folder: Path,
+        reporter: Reporter,
+        progress: Callable[[dict[str, Any], int], None],
+        *,
+        resume: bool,
+        jobs: int,
+        device: torch.device | str,
+        links: int | None = None,
+        processes: int = 1,
+    ) -> Result:
+        """Train all models, and judge the first and the maps of all that did not fail.
+
+        Arguments:
+            folder: of the run.
+            reporter: receives messages and progress.
+            progress: called with every record of a single model and the number of epochs in all.
+            resume, jobs, device, processes: as of `train_run`.
+            links: of graphs alone.
+        """
+        problem, repeats = replace(self._problem, asked=device), len(self._tasks)
+        where: dict[str, Any] = {"folder": folder, "resume": resume}
+        began = time.perf_counter()
         if repeats == 1:
-            found = [train_one(problem, self.tasks, **where, processes=run.processes, progress=progress)]
+            trained = [train_one(problem, self._tasks, **where, processes=processes, progress=progress)]
         else:
-            found = train_many(
+            trained = train_many(
                 problem,
-                self.tasks,
+                self._tasks,
                 **where,
-                jobs=min(run.jobs, repeats),
+                jobs=min(jobs, repeats),
                 progress=lambda done, total: reporter.progress("training", done, total, f"{repeats} models"),
                 warn=reporter.warn,
             )
-        if found[0].failure is not None:
-            raise CurvaeError(found[0].failure)
-        maps = [embed(one, self.sample) for one in found if one.failure is None]
-        return replace(found[0], reason=self.facts["likelihood_reason"]), maps
-
-    def judge(
-        self, trained: tuple[Fitted, list[Embedding]], run: RunContext, seconds: float, reporter: Reporter
-    ) -> Result:
-        data, split, config, (fitted, maps) = self.sample, self.parts, self.config, trained
-        embedding, source, last = maps[0], self.source.shown, fitted.last
+        if trained[0].failure is not None:
+            raise CurvaeError(trained[0].failure)
+        fitted = replace(trained[0], reason=self.facts["likelihood_reason"])
+        maps = [embed(one, self._sample) for one in trained if one.failure is None]
+        seconds = time.perf_counter() - began
+        data, split, config, embedding = self._sample, self._parts, self.config, maps[0]
+        source, last = self.source.shown, fitted.last
         # The likelihood is that of test rows, else of validation rows, else of those that were trained on.
         held_out = ((getattr(split, name), name) for name in ("test", "validation"))
         scored, part = next((one for one in held_out if len(one[0]) >= _SCORED), (split.train, "train"))
@@ -321,8 +291,8 @@ class RowsTrainingPlan(TrainingPlan):
         faithful = pages.judge_rows(data, embedding, judged_rows(names), seed=config.seed)
         beside = pages.describe_covariates(data, embedding, config.seed)
         stable, aligned = stability(maps), align_maps(maps) if len(maps) > 1 else None
-        orientation = orientation_of(data.x, data.ids, self.root)
-        frames = orientation.frames(embedding)
+        frames_of, turned = orientation_of(data.x, data.ids, self._root)
+        frames = frames_of(embedding)
         spread, variation = {} if aligned is None else {"spread": aligned.spread}, pages.map_variation(aligned)
         tables: Iterable[pd.DataFrame]
         if self.data.on_disk:
@@ -342,21 +312,16 @@ class RowsTrainingPlan(TrainingPlan):
             "spread": variation,
             "faithfulness": None if faithful is None else faithful.to_json(),
         }
-        again, compare, view = (
-            reporter.command(step)
-            for step in (
-                source.step(source.action, **self.typed, repeats=5),
-                source.step("compare", **comparable(self.typed)),
-                run.view_step,
-            )
-        )
+        view = view_step(folder)
+        again = reporter.command(source.step(source.action, **self.typed, repeats=5))
+        compare = reporter.command(source.step("compare", **comparable(self.typed)))
         figures = (
             f"{len(self.data)} rows on {pages.place_text(embedding)}: log-likelihood of {asked} {found.text} nats a "
             f"row, divergence from the prior {decimal(last['kl'])} nats."
         )
         stability_section = pages.stability_section(data, stable, aligned, variation, frames, again)
         sections = [
-            pages.rows_map_section(data, embedding, frames, orientation.sentence, spread, view),
+            pages.rows_map_section(data, embedding, frames, turned, spread, reporter.command(view)),
             pages.faithful_section(faithful, beside),
             pages.likelihood_section(
                 None if part == "train" else found, figures, f"{len(scored):,} {asked.rstrip(',')}", compare
@@ -368,7 +333,7 @@ class RowsTrainingPlan(TrainingPlan):
             pages.data_section(data, [pages.scaling_note(config)]),
         ]
         answer = "There are too few rows to judge the map." if faithful is None else faithful.verdict
-        advice = self._advise(source, faithful, *run.view_step.arguments)
+        advice = self._advise(source, faithful, *view.arguments)
         return Result(
             fitted,
             embedding,
@@ -379,7 +344,7 @@ class RowsTrainingPlan(TrainingPlan):
             sections,
             health(fitted, embedding),
             [answer, *beside, *([] if stable is None else stability_section.text), figures],
-            self._advise(self.source, faithful, str(run.folder)),
+            self._advise(self.source, faithful, str(folder)),
             good=faithful is None or not faithful.behind,
             advice=reporter.command(advice._replace(why="")),
         )
@@ -389,19 +354,19 @@ class RowsTrainingPlan(TrainingPlan):
         config, typed = self.config, self.typed
         if faithful is not None and faithful.behind:
             usual = {name: value for name, value in typed.items() if name not in ("epochs", "steps")}
-            epochs = (typed.get("epochs") or 0) * -(-len(self.tasks[0].split.train) // config.batch_size)
+            epochs = (typed.get("epochs") or 0) * -(-len(self._tasks[0].split.train) // config.batch_size)
             if usual != typed and typed.get("steps", epochs) < DEFAULT_STEPS:
                 return source.step(source.action, "the default length of training may keep more neighbours", **usual)
             layout = layout_of(Arrays.of(self.data))
             free = replace(config, neighbours="auto")
-            possible = choose_neighbours(free, layout, len(self.data), self.hindrance)[0] != "off"
+            possible = choose_neighbours(free, layout, len(self.data), self._hindrance)[0] != "off"
             if possible and config.neighbours in ("auto", "off"):
                 more, why = {"neighbours": "both"}, "holds the map to the neighbourhoods of the data"
                 return source.step(source.action, why, **typed | more)
             if config.space is None and config.dim == 2 and config.neighbours != "off":
                 why = "a third dimension may keep more neighbours"
                 return source.step(source.action, why, **typed | {"dim": 3})
-        if len(self.data) < FEWEST_COMPARED or curvature_chosen(self):
+        if len(self.data) < FEWEST_COMPARED or curvature_chosen(self.config, self.typed):
             return Step("view", (folder,), why="the interactive map")
         return source.step("compare", "is curvature worth it for these data?", **comparable(typed))
 
@@ -409,81 +374,84 @@ class RowsTrainingPlan(TrainingPlan):
 # Comparison of curvatures.
 
 
-def plan_rows_comparison(
-    request: Request, curvatures: Sequence[float], repeats: int, tree: Path | None
-) -> RowsComparisonPlan:
-    """Split the rows for a comparison; raise for what cannot be compared.
-
-    Of a comparison that is resumed, "auto" choices are made as they were made then. How well a known `tree` of the data
-    is recovered is compared, too.
-    """
-    data, config, before = request.data, request.config, request.before.get("data")
-    likelihood, _ = choose_likelihood(data.x, config.likelihood, layout_of(Arrays.of(data)))
-    if before is not None and config.likelihood == "auto":
-        chosen = before.get("likelihood", likelihood)
-        config = replace(config, likelihood="auto" if chosen == likelihood else chosen)
-    planned = plan_comparison(config, data.arrays, curvatures, repeats, data.groups)
-    problem: Any = planned.problem
-    rows, sample = problem.shown, data if problem.shown is None else data.take(problem.shown).load()
-    parts = planned.splits if rows is None else [split.within(rows) for split in planned.splits]
-    recovered = None
-    if tree is not None:
-        known, match = known_tree(tree, request.source.path, in_memory(data.ids), in_memory(data.labels))
-        require_recoverable(match.node, planned.splits)
-        recovered = known.distances, match.node if rows is None else match.node[rows]
-    sizes = {"rows": len(data), "features": int(data.x.shape[1])}
-    facts = {"fingerprint": data.fingerprint, **sizes, "likelihood": likelihood}
-    return RowsComparisonPlan(
-        **vars(request) | {"config": config},
-        facts={"curvatures": curvatures, "repeats": repeats, "data": facts},
-        text=f"{len(data)} rows, {counted(data.n_columns, 'column')}; {len(planned.tasks)} trainings",
-        remarks=_few_rows(data),
-        planned=planned,
-        sample=sample,
-        splits={config.seed + i: split for i, split in enumerate(parts)},
-        tree=recovered,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowsComparisonPlan(CurvaturePlan):
-    """A comparison on rows.
+class RowsComparisonPlan:
+    """A comparison of curvatures on rows to be done.
 
     Arguments:
-        planned: what is trained.
-        sample: the rows that maps show, all unless they lie on disk.
-        splits: of these rows, by seed.
-        tree: known distances between nodes, and the node of each of these rows, if there is a tree.
+        source, data, config, typed, before: as of `RowsTrainingPlan`. Of a comparison that is resumed, "auto" choices
+            are made as they were made then.
+        curvatures, repeats: what is compared.
+        tree: known tree of the data; how well it is recovered is compared, too.
+
+    Attributes:
+        config, typed, facts, text, remarks: as of `RowsTrainingPlan`.
     """
 
-    planned: ComparisonPlan
-    sample: Any
-    splits: dict[int, Split]
-    tree: tuple[Callable[..., NDArray[np.float64]], NDArray[np.intp]] | None
+    def __init__(
+        self,
+        source: Source,
+        data: Any,
+        config: Config,
+        typed: dict[str, Any],
+        before: Mapping[str, Any],
+        curvatures: Sequence[float],
+        repeats: int,
+        tree: Path | None,
+    ) -> None:
+        """Split the rows; raise for what cannot be compared."""
+        likelihood, _ = choose_likelihood(data.x, config.likelihood, layout_of(Arrays.of(data)))
+        if before and config.likelihood == "auto":
+            chosen = before["data"].get("likelihood", likelihood)
+            config = replace(config, likelihood="auto" if chosen == likelihood else chosen)
+        planned = plan_comparison(config, data.arrays, curvatures, repeats, data.groups)
+        problem: Any = planned.problem
+        rows = problem.shown
+        parts = planned.splits if rows is None else [split.within(rows) for split in planned.splits]
+        self._tree: Any = None  # known distances between nodes, and the node of each of the rows that are shown
+        if tree is not None:
+            known, match = known_tree(tree, source.path, in_memory(data.ids), in_memory(data.labels))
+            require_recoverable(match.node, planned.splits)
+            self._tree = known.distances, match.node if rows is None else match.node[rows]
+        self.facts = {
+            "curvatures": curvatures,
+            "repeats": repeats,
+            "data": {
+                "fingerprint": data.fingerprint,
+                "rows": len(data),
+                "features": int(data.x.shape[1]),
+                "likelihood": likelihood,
+            },
+        }
+        self.text = f"{len(data)} rows, {count(data.n_columns, 'column')}; {len(planned.tasks)} trainings"
+        self.data, self.config, self.typed, self.remarks = data, config, typed, _few_rows(data)
+        self._planned, self._splits = planned, {config.seed + i: split for i, split in enumerate(parts)}
+        self._sample: Any = data if rows is None else data.take(rows).load()
 
-    def compare(self, **where: Any) -> Comparison:
-        found = compare_planned(self.planned, **where)
-        criteria = [faithfulness_criterion(pages.filled_rows(self.sample), found, self.splits)]
-        if self.tree is not None:
-            criteria.append(recovery_criterion(*self.tree, found, self.splits))
+    def compare(self, **where: Any) -> tuple[Comparison, list[str], list[str], list[Section]]:
+        """Train and compare, with device, jobs, folder and so on as of `curvae.training.compare`.
+
+        Returns:
+            The comparison, what to say about it, what to warn of, and the sections of the report.
+        """
+        found, sample = compare_planned(self._planned, **where), self._sample
+        criteria = [faithfulness_criterion(pages.filled_rows(sample), found, self._splits)]
+        if self._tree is not None:
+            distances, node = self._tree
+            criteria.append(recovery_criterion(distances, node, found, self._splits))
         structure = ""  # what the test for a hierarchy calls the data, unless they are too few for it or have gaps
         with suppress(CurvaeError):
             if not self.data.missing:
-                structure = diagnose_rows(scaled_table(self.sample)[0], self.config.seed).outcome
-        return replace(found, criteria=tuple(criteria), structure=structure)
-
-    def report(self, found: Comparison) -> tuple[list[str], list[str], list[Section]]:
-        sample = self.sample
-        orientation = orientation_of(sample.x, sample.ids)
+                structure = diagnose_rows(pages.scaled_table(sample)[0], self.config.seed).outcome
+        found = replace(found, criteria=tuple(criteria), structure=structure)
+        frames_of, turned = orientation_of(sample.x, sample.ids)
         maps = [found.embeddings[c] for c in (0.0, found.best)]
-        drawn = [picture for one in maps for picture in pages.row_pictures(sample, one, orientation.frames(one))]
         sections = [
-            Section("The maps", [orientation.sentence], drawn),
+            Section("The maps", [turned], [one for z in maps for one in pages.row_pictures(sample, z, frames_of(z))]),
             pages.comparison_section(found),
             pages.criterion_section(found),
             pages.data_section(self.data, [pages.scaling_note(found.config)]),
         ]
-        return [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found), sections
+        return found, [f"likelihood {found.config.likelihood}: {found.reason}"], _beaten(found), sections
 
 
 def _beaten(found: Comparison) -> list[str]:
@@ -502,40 +470,3 @@ def _beaten(found: Comparison) -> list[str]:
         stands = "" if one is found or warnings else "; the one by likelihood stands"
         warnings.append(f"PCA of the same dimension {better}, so the comparison by {name} says little{stands}")
     return warnings
-
-
-# Diagnosis.
-
-
-def diagnose_table(
-    source: Source, metric: Metric, distances: bool, seed: int, reporter: Reporter, step: Callable[[str], None]
-) -> tuple[Diagnosis, NDArray[np.str_] | None, Section, tuple[str, ...]]:
-    """Test rows for a hierarchy, as a model would see them, or a matrix of distances.
-
-    `step` is called with the name of each step.
-
-    Returns:
-        What was found, the labels of the rows, what was done to the data, and warnings about them.
-    """
-    try:
-        data = source.load() if distances else load_sample(source, seed, reporter).data
-    except MissingValuesError as error:
-        if distances:
-            raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
-        raise
-    if data.missing:
-        fixes = [("missing", "mean"), ("missing", "drop")]
-        raise FixableError("the test needs all values, so gaps cannot be left to a model", [fixes])
-    reporter.tell((), data.warnings)
-    if distances:
-        found = diagnose_distances(data.x, seed, step)
-        return found, data.labels, Section("What was done to the data", [*data.notes, *found.notes]), data.warnings
-    rows, note = scaled_table(data, metric)
-    found = diagnose_rows(rows, seed, step)
-    return found, data.labels, pages.data_section(data, [note, *found.notes]), data.warnings
-
-
-def scaled_table(data: Dataset, metric: Metric = "euclidean") -> tuple[Rows, str]:
-    """Scale rows as the test for a hierarchy takes them; return them and how they were scaled."""
-    columns = data.schema.columns if data.schema is not None and data.schema.kind == "table" else ()
-    return pages.scaled_rows(Rows(data.x, metric, blocks=tuple(len(column.features) for column in columns)))

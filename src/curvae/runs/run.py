@@ -1,8 +1,7 @@
-"""Where the data of a run come from, how its progress is reported, and what all plans of commands have in common."""
+"""Where the data of a run come from, how its progress is reported, and what rows and graphs have in common."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +11,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
 from ..data import Dataset, Graph, branching_diffusion, load, load_graph, memory
@@ -25,23 +23,17 @@ from ..maps.embedding import orient, principal_scores, sampled_rows
 from ..report import Section
 from ..settings import FactorSettings, GraphSettings, RowSettings, Settings, described, parse_space
 from ..settings.factors import LETTERS
-from ..training import Comparison, Embedding
+from ..training import Embedding
 from ..training.fitted import FittedModel
 
 __all__ = [
     "SILENT",
-    "CurvaturePlan",
     "DataSource",
     "GraphSource",
-    "Orientation",
-    "Plan",
     "Reporter",
-    "Request",
     "Result",
-    "RunContext",
     "Source",
     "Step",
-    "TrainingPlan",
     "comparable",
     "curvature_chosen",
     "figures_of_factors",
@@ -50,6 +42,7 @@ __all__ = [
     "missing_as_run",
     "orientation_of",
     "require_root",
+    "view_step",
 ]
 
 
@@ -81,12 +74,14 @@ class DataSource:
     Attributes:
         kind: of runs on such data, as `config.json` calls it.
         action: that trains on them, as a `Step` calls it.
+        count_name: name of the number of trainings in `config.json`.
         files: other fields that name files, and what the error says where one is not given to a run that is resumed.
         local: fields that a run does not store: where files lie on this machine.
     """
 
     kind: ClassVar[str]
     action: ClassVar[str]
+    count_name: ClassVar[str]
     files: ClassVar[Mapping[str, str]] = {}
     local: ClassVar[Collection[str]] = ("path", "cache")
 
@@ -115,9 +110,8 @@ class DataSource:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as `config.json` has them."""
-        own = {name: value for name, value in vars(self.shown).items() if name not in self.local}
-        lists = {name: list(value) for name, value in own.items() if isinstance(value, tuple)}
-        return {"name": self.shown.path, **own, **lists}
+        shown = self.shown
+        return {"name": shown.path, **{name: value for name, value in vars(shown).items() if name not in self.local}}
 
     def again(self, stored: Mapping[str, Any]) -> Self:
         """Read this file as before, from `to_json`; all files are those given now, as a run does not know the paths."""
@@ -132,6 +126,7 @@ class Source(DataSource):
 
     kind = "vae"
     action = "fit"
+    count_name = "repeats"
 
     label: str | None = None
     id: str | None = None
@@ -165,6 +160,7 @@ class GraphSource(DataSource):
 
     kind = "graph"
     action = "graph"
+    count_name = "splits"
     files = MappingProxyType({"nodes": "a table of nodes; give it again", "features_file": "features; give them again"})
 
     nodes: str | None = None
@@ -237,70 +233,7 @@ class Reporter:
 SILENT = Reporter()
 
 
-# What is asked of a command, what it is going to do, and what that found. Nothing is changed once it is made.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """Data that were read, and what is asked for: what plans are made of.
-
-    Arguments:
-        source: of the data.
-        data: a `Dataset` or `Graph`.
-        config: settings.
-        typed: settings that were typed.
-        before: description of the run that is resumed, or nothing.
-    """
-
-    source: Any
-    data: Any
-    config: Any
-    typed: dict[str, Any]
-    before: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan(Request):
-    """What a command is going to train, decided before anything is written.
-
-    Arguments:
-        facts: what `config.json` says about the trainings and the data.
-        text: what is going to be trained, in words.
-        remarks: warnings about the settings and these data.
-    """
-
-    facts: dict[str, Any]
-    text: str
-    remarks: list[str]
-
-    @property
-    def warnings(self) -> list[str]:
-        """About the data and the settings."""
-        return [*self.data.warnings, *self.remarks]
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """Where a run is trained and kept.
-
-    Arguments:
-        folder, resume: of the run.
-        device, jobs: where to train, and in how many processes at most.
-        processes: that share a training.
-        links: how many of the likeliest missing edges of a graph are written.
-    """
-
-    folder: Path
-    resume: bool
-    device: torch.device | str
-    jobs: int
-    processes: int = 1
-    links: int | None = None
-
-    @property
-    def view_step(self) -> Step:
-        """Show the map, as a report says it: of a folder outside the working directory only the name."""
-        return Step("view", (self.folder.name if self.folder.is_absolute() else str(self.folder),))
+# What trainings and comparisons of rows and of graphs have in common.
 
 
 @dataclass(frozen=True)
@@ -336,59 +269,24 @@ class Result:
     files: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingPlan(Plan, ABC):
-    """A training to be done, and its map; `root` is the name of the point at its centre, None for the Fréchet mean."""
-
-    root: str | None
-
-    @abstractmethod
-    def train(self, run: RunContext, reporter: Reporter, progress: Callable[[dict[str, Any], int], None]) -> Any:
-        """Train all models and return them with their maps.
-
-        `progress` is called with every record of a single model and the number of epochs in all.
-        """
-
-    @abstractmethod
-    def judge(self, trained: Any, run: RunContext, seconds: float, reporter: Reporter) -> Result:
-        """Judge what `train` returned after so many seconds."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CurvaturePlan(Plan, ABC):
-    """A comparison of curvatures to be done."""
-
-    @abstractmethod
-    def compare(self, **where: Any) -> Comparison:
-        """Train and compare, with device, jobs, folder and so on as of `curvae.training.compare`."""
-
-    @abstractmethod
-    def report(self, found: Any) -> tuple[list[str], list[str], list[Section]]:
-        """Return what to say about a comparison, what to warn of, and the sections of the report."""
-
-
-class Orientation(NamedTuple):
-    """How all maps of the same data are turned, whatever their seed.
-
-    Arguments:
-        frames: from a map of the data to the frames from which its factors are drawn.
-        sentence: how maps are turned, for a report.
-    """
-
-    frames: Callable[[Embedding], tuple[Frame, ...]]
-    sentence: str
+def view_step(folder: Path) -> Step:
+    """Show the map, as a report says it: of a folder outside the working directory only the name."""
+    return Step("view", (folder.name if folder.is_absolute() else str(folder),))
 
 
 def orientation_of(
     x: Any, names: NDArray[np.str_], root: str | None = None, thing: Literal["row", "node"] = "row"
-) -> Orientation:
-    """Turn maps by the first principal components of numbers that describe their points.
+) -> tuple[Callable[[Embedding], tuple[Frame, ...]], str]:
+    """Turn all maps of the same data alike, by the first principal components of numbers that describe their points.
 
     Arguments:
         x: the numbers, (points, ·): the data of rows, or steps between nodes.
         names: of the points.
         root: name of the point at the centre.
         thing: what a point is.
+
+    Returns:
+        What finds the frames from which the factors of a map are drawn, and how maps are turned, for a report.
     """
     chosen = sampled_rows(x.shape[0])
     place = None if root is None else int(np.flatnonzero(names == root)[0])
@@ -398,27 +296,26 @@ def orientation_of(
         f"is rotated, and if necessary mirrored, so that the first principal component of {axes} grows to the right "
         "and the second upwards: maps of different seeds are oriented alike."
     )
-    frames = partial(orient, rows=chosen, scores=principal_scores(x[chosen]), root=place)
-    return Orientation(frames, sentence)
+    return partial(orient, rows=chosen, scores=principal_scores(x[chosen]), root=place), sentence
 
 
 def require_root(
-    request: Request, root: str | None, names: NDArray[np.str_], thing: Literal["row", "node"] = "row"
+    root: str | None, before: Mapping[str, Any], names: NDArray[np.str_], thing: Literal["row", "node"] = "row"
 ) -> str | None:
     """Return the name of the point that a map has at its centre; raise if no point is called so.
 
-    Only the picture depends on it: a run may be resumed with another one.
+    Only the picture depends on it: a run may be resumed with another one than `before` describes.
     """
-    root = request.before.get("root") if root is None else root
+    root = before.get("root") if root is None else root
     if root is not None and root not in names:
         raise CurvaeError(f"there is no {thing} {root!r} to put at the centre; give root=… one of {quoted(names)}")
     return root
 
 
-def curvature_chosen(request: Request) -> bool:
+def curvature_chosen(config: Settings, typed: Mapping[str, Any]) -> bool:
     """Say whether the settings name a curvature, as those that a comparison recommends do, or are of a flat space."""
-    named = "curvature" in request.typed or ":" in request.typed.get("space", "")
-    return named or not any(factor.curved for factor in request.config.factors)
+    named = "curvature" in typed or ":" in typed.get("space", "")
+    return named or not any(factor.curved for factor in config.factors)
 
 
 def given(config: Settings) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from ..training import Embedding, Fitted, FittedGraph, Split, impute
 from ..training.evaluate import Likelihoods, embed, embed_graph, likelihoods, neighbourhood, score_links
 from ..training.portable import export_part, onnx_bytes, portable, require_onnx, torch_bytes
 from ..training.rows import judged_rows
-from ..training.storage import Loaded, versions, write_bytes, write_json
+from ..training.storage import Loaded, load_fitted, versions, write_bytes, write_json
 from . import pages
 from .folders import (
     embedding_path,
@@ -45,7 +45,6 @@ from .folders import (
 )
 from .rows_run import embedding_tables, sample_split
 from .run import SILENT, GraphSource, Reporter, Source, Step, missing_as_run
-from .training import open_run
 
 __all__ = [
     "INTERFACE",
@@ -83,7 +82,7 @@ def open_for(run: Path, device: torch.device | str = "cpu", only_tables: str = "
 
     A command for models of tables alone says in `only_tables` why those of graphs have no part in it.
     """
-    loaded = open_run(run, device)
+    loaded = load_fitted(run, None, device)
     model, reasons = _MEANINGLESS[loaded.fitted.kind]
     if only_tables and not isinstance(loaded.fitted, Fitted):
         raise CurvaeError(f"{run} holds {model}, {only_tables}; give a run of curvae fit")
@@ -341,16 +340,14 @@ def _filled_table(x: Any, data: Dataset, schema: Schema, likelihood: str) -> pd.
     x = x if isinstance(x, np.ndarray) else x.toarray()
     counts = [len(column.features) for column in schema.columns]
     whole = likelihood == "poisson" or np.repeat([column.binary for column in schema.columns], counts)
-    table = _table(np.where(whole, np.rint(x), x), schema)
+    covariates = {} if data.context is None else source_columns(data.context, schema.covariates)
+    for column in schema.covariates:
+        if column.categories is None and covariates:  # without what rounding left when it was standardised
+            values = covariates[column.name] * column.scale + column.fill
+            covariates[column.name] = [float(f"{value:.12g}") for value in values]
+    table = _table(np.where(whole, np.rint(x), x), schema, covariates)
     if schema.exposure is not None and data.exposure is not None:
         table[schema.exposure] = data.exposure
-    if data.context is not None:
-        coded = source_columns(data.context, schema.covariates)
-        for column in schema.covariates:
-            values = coded[column.name]
-            if column.categories is None:  # without what rounding left when it was standardised
-                values = [float(f"{value * column.scale + column.fill:.12g}") for value in values]
-            table[column.name] = values
     for name in table.select_dtypes("number"):
         if bool(((table[name] % 1 == 0) & (table[name].abs() < 2**53)).all()):
             table[name] = table[name].astype(np.int64)
@@ -359,12 +356,11 @@ def _filled_table(x: Any, data: Dataset, schema: Schema, likelihood: str) -> pd.
     return pd.concat([pd.DataFrame(named), table], axis=1)
 
 
-def _table(rows: NDArray[np.float64], schema: Schema) -> pd.DataFrame:
-    """Return features as columns of the source: categories by name, binary ones as 1 and 0, counts of exposure 1."""
-    columns = source_columns(rows, schema.columns)
-    if schema.exposure is not None:
-        columns[schema.exposure] = 1.0
-    return pd.DataFrame(columns)
+def _table(rows: NDArray[np.float64], schema: Schema, covariates: Mapping[str, Any]) -> pd.DataFrame:
+    """Return features as columns of the source: categories by name, binary ones as 1 and 0, counts of exposure 1; and
+    the covariates behind them."""
+    exposure = {} if schema.exposure is None else {schema.exposure: 1.0}
+    return pd.DataFrame({**source_columns(rows, schema.columns), **exposure, **covariates})
 
 
 # `curvae sample`.
@@ -406,10 +402,7 @@ def sample_run(
         write_array(paths[0], drawn.reshape(-1, *schema.shape).astype(np.float32))
         write_bytes(paths[1], pages.samples_picture(means.reshape(-1, *schema.shape)).png)
     else:
-        table = _table(drawn, schema)
-        for name, value in (covariates or {}).items():
-            table[name] = value
-        write_tables(paths[0], [table])
+        write_tables(paths[0], [_table(drawn, schema, covariates or {})])
     return paths, Step("embed", (str(run), str(paths[0])))
 
 
@@ -449,7 +442,7 @@ def evaluate_run(
     force: bool = False,
     device: torch.device | str = "cpu",
     reporter: Reporter = SILENT,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Step]:
     """Measure how well a trained run describes data, for each part of the data that the run knows apart.
 
     Of rows the marginal log-likelihood, with so many importance samples, 5000 by default; of a graph, how well its
@@ -461,13 +454,17 @@ def evaluate_run(
         training: the data that the run was trained on; by default the file of that name beside the data or in the
             working directory.
         force: overwrite the output.
+
+    Returns:
+        The figures, and what to do next.
     """
     if output is not None:
         output_file(output, Path("scores.csv"), force, (".csv", ".parquet"))
     loaded = open_for(run, device, samples=samples is not None, output=output)
     about = {"run": run.resolve().name, "data": Path(path).name}
     if not isinstance(loaded.fitted, Fitted):
-        return {**about, "seed": seed, **_score_edges(run, loaded, path, seed, reporter)}
+        figures = {**about, "seed": seed, **_score_edges(run, loaded, path, seed, reporter)}
+        return figures, Step("sample", (str(run),), {"count": 10})
     samples = _SAMPLES if samples is None else samples
     require_count("samples", samples, "importance_samples")
     data, split, own = _read_parts(loaded, path, missing, reporter)
@@ -487,7 +484,7 @@ def evaluate_run(
     if output is not None:
         among = found.take(names == "train") if others is None else estimate(others, "training rows")
         ranked = _rank_rows(data, names, found, among, output)
-    parts_found = {}
+    parts_found: dict[str, Any] = {}
     for name in dict.fromkeys(names.tolist()):
         part = found.take(names == name)
         parts_found[name] = {
@@ -501,7 +498,15 @@ def evaluate_run(
         }
     embedding = embed(loaded.fitted, shown).require_finite(shown.ids)
     faithful = pages.judge_rows(shown, embedding, faithful_to, seed=seed)
-    return {
+    following = Step("view", (str(run),), {"rows": path, "missing": missing})
+    if "new" not in parts_found or not shows_new_rows(run, parts_found["new"]["rows"]):
+        # A value of each covariate: its first category, or its mean.
+        values = [
+            f"{one.name}={f'{one.fill:g}' if one.categories is None else one.categories[0]}"
+            for one in loaded.data.covariates
+        ]
+        following = Step("sample", (str(run),), {"count": 100, "covariates": values})
+    figures = {
         **about,
         "samples": samples,
         "seed": seed,
@@ -509,6 +514,7 @@ def evaluate_run(
         "faithfulness": None if faithful is None else faithful.to_json(),
         **ranked,
     }
+    return figures, following
 
 
 def _read_parts(loaded: Loaded, path: str, missing: Missing | None, reporter: Reporter) -> tuple[Dataset, Split, bool]:

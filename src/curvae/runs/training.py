@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -17,73 +17,33 @@ from ..data.files import decimal
 from ..errors import CurvaeError
 from ..maps.embedding import frames_to_json
 from ..settings import Settings, described
-from ..training import Config, Fitted, FittedGraph
+from ..training import Config
 from ..training.comparison import Comparison, Outcome
 from ..training.fitted import FittedModel
 from ..training.fitting import default_jobs
 from ..training.processes import process_count, require_shareable
 from ..training.storage import (
     CONFIG,
-    Loaded,
     description_of,
-    kind_of,
-    load_fitted,
     locked,
     read_description,
     save_fitted,
     write_json,
 )
 from .folders import new_folder, write_map, write_report, write_tables
-from .graph_run import plan_graph_comparison, plan_graph_training
-from .rows_run import plan_rows_comparison, plan_rows_training
+from .graph_run import GraphComparisonPlan, GraphTrainingPlan
+from .rows_run import RowsComparisonPlan, RowsTrainingPlan
 from .run import (
     SILENT,
-    CurvaturePlan,
     DataSource,
     GraphSource,
-    Plan,
     Reporter,
-    Request,
-    RunContext,
     Source,
     Step,
-    TrainingPlan,
     given,
 )
 
-__all__ = ["RUNS", "Kind", "compare_run", "open_run", "run_of", "start_run", "train_run"]
-
-
-class Kind(NamedTuple):
-    """What runs of a kind of data do.
-
-    Arguments:
-        fitted: what a training makes.
-        count_name: name of the number of trainings in `config.json`.
-        plan_training, plan_comparison: make plans of a `Request`.
-    """
-
-    fitted: type[FittedModel]
-    count_name: str
-    plan_training: Callable[..., TrainingPlan]
-    plan_comparison: Callable[..., CurvaturePlan]
-
-
-# By the kind of runs in `config.json`.
-RUNS: Mapping[str, Kind] = {
-    Fitted.kind: Kind(Fitted, "repeats", plan_rows_training, plan_rows_comparison),
-    FittedGraph.kind: Kind(FittedGraph, "splits", plan_graph_training, plan_graph_comparison),
-}
-
-
-def run_of(description: Mapping[str, Any]) -> Kind:
-    """Return the kind of run that `config.json` describes; those without a name are on rows."""
-    return RUNS.get(str(description.get("kind")), RUNS[Fitted.kind])
-
-
-def open_run(folder: Path, device: torch.device | str = "cpu") -> Loaded:
-    """Load the trained model of a run folder, be it of rows or of a graph, with its embedding and its data."""
-    return load_fitted(folder, RUNS[kind_of(folder)].fitted, device)
+__all__ = ["compare_run", "start_run", "train_run"]
 
 
 # Start a run in a fresh folder, or resume one: then what is asked for must be what it was started with.
@@ -103,7 +63,7 @@ def start_run(
     output: Path | None,
     kind: str,
     asked: Mapping[str, Any],
-    plan: Callable[[Request, dict[str, Any]], Plan],
+    plan: Callable[..., Any],
     reporter: Reporter,
     *,
     resume: bool,
@@ -115,8 +75,8 @@ def start_run(
         source, settings, output, resume, force: see `train_run`.
         kind: of the run.
         asked: what else was asked for, by its name in `config.json`; None where it was left out.
-        plan: makes a plan of the data and of what is asked for; it raises for what cannot be done, before anything is
-            written.
+        plan: makes a plan of source, data, settings, those that were typed, the description of the run that is resumed
+            and what else is asked for; it raises for what cannot be done, before anything is written.
         reporter: knows the command that starts the run; of one that is resumed, the first is kept.
 
     Yields:
@@ -124,7 +84,7 @@ def start_run(
         has it.
     """
     typed = [*source.options, *settings]
-    configs: Any = RUNS[source.kind].fitted.settings
+    configs: Any = FittedModel.kinds[source.kind].settings
     folder, asked, before = output, dict(asked), {}
     with ExitStack() as held:
         if resume:
@@ -151,7 +111,7 @@ def start_run(
                 "give that data, or start a new run without resume=True"
             )
         named = {name: value for name, value in settings.items() if name in typed}
-        made = plan(Request(source=read, data=data, config=config, typed=named, before=before), asked)
+        made = plan(read, data, config, named, before, **asked)
         started = {"command": before.get("command", reporter.started), "asked": typed}
         description = {**description_of(made.config, kind), **started, "source": read.to_json(), **made.facts}
         if folder is None or not before:
@@ -237,7 +197,7 @@ def train_run(
     Returns:
         The run folder, its figures, files that were asked for besides the usual ones, and what to do next.
     """
-    runs, together = RUNS[source.kind], process_count(processes)
+    count, together = source.count_name, process_count(processes)
     if together > 1:
         if (repeats or 1) > 1:
             raise CurvaeError(
@@ -245,19 +205,17 @@ def train_run(
             )
         require_shareable(together, Config(**settings), device)
 
-    def plan(request: Request, asked: dict[str, Any]) -> Plan:
-        return runs.plan_training(request, asked[runs.count_name], together, root)
-
-    asked, how = {runs.count_name: repeats}, {"resume": resume, "force": force}
+    training: Any = GraphTrainingPlan if isinstance(source, GraphSource) else RowsTrainingPlan
+    plan = partial(training, processes=together, root=root)
+    asked, how = {count: repeats}, {"resume": resume, "force": force}
     with start_run(source, settings, output, source.kind, asked, plan, reporter, **how) as started:
         made, folder, _, description = started
-        reporter.tell(description["data"]["notes"], made.warnings)
+        warnings = [*made.data.warnings, *made.remarks]
+        reporter.tell(description["data"]["notes"], warnings)
         reporter.tell([made.text, f"run folder {folder}"], ())
-        run = RunContext(folder, resume, device, jobs or default_jobs(device), together, links)
-        began = time.perf_counter()
-        trained = made.train(run, reporter, epoch_progress(reporter, resume))
-        found = made.judge(trained, run, time.perf_counter() - began, reporter)
-        warnings = [*made.warnings, *found.warnings]
+        where = {"resume": resume, "device": device, "jobs": jobs or default_jobs(device), "processes": together}
+        found = made.train(folder, reporter, epoch_progress(reporter, resume), links=links, **where)
+        warnings += found.warnings
         summary = {**found.summary, "warnings": warnings}
         pictures = {name: one for section in found.sections for name, one in section.named_pictures.items()}
         rows = description["data"]["nodes" if source.kind == "graph" else "rows"]
@@ -275,7 +233,7 @@ def train_run(
             description["command"],
             found.advice,
         )
-        extra = {key: description[key] for key in ("command", "asked", "source", runs.count_name, "root", "data")}
+        extra = {key: description[key] for key in ("command", "asked", "source", count, "root", "data")}
         extra |= {"orientation": frames_to_json(found.frames), "summary": summary}
         save_fitted(folder, found.fitted, found.embedding, extra, made.data)
         reporter.tell(found.said, found.warnings)
@@ -330,16 +288,18 @@ def compare_run(
         The folder, the comparison, and the training with the curvature that was found best.
     """
 
-    def plan(request: Request, asked: dict[str, Any]) -> Plan:
+    comparison: Any = GraphComparisonPlan if isinstance(source, GraphSource) else RowsComparisonPlan
+
+    def plan(*given: Any, **asked: Any) -> Any:
         chosen = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
-        return RUNS[source.kind].plan_comparison(request, **chosen, tree=tree)
+        return comparison(*given, **chosen, tree=tree)
 
     asked, how = {"curvatures": curvatures, "repeats": repeats}, {"resume": resume, "force": force}
     with start_run(source, settings, output, "comparison", asked, plan, reporter, **how) as started:
         made, folder, source, description = started
-        reporter.tell((), made.warnings)
+        reporter.tell((), [*made.data.warnings, *made.remarks])
         reporter.say(made.text)
-        found = made.compare(
+        found, said, warned, sections = made.compare(
             device=device,
             jobs=jobs,
             folder=folder,
@@ -347,7 +307,6 @@ def compare_run(
             progress=lambda done, total: reporter.progress("training", done, total, ""),
             warn=reporter.warn,
         )
-        said, warned, sections = made.report(found)
         reporter.tell(said, warned)
         write_json(folder / "comparison.json", found.to_json())
         title, tone = f"Is a curved space better for {description['source']['name']}?", TONES[found.outcome]

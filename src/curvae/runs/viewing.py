@@ -30,13 +30,20 @@ from ..maps.embedding import Embedding, PlacedFactor
 from ..plotting.maps import edges_drawn
 from ..settings.factors import NAME
 from ..training import FittedGraph
-from ..training.storage import MODEL, read_description, read_tensors, unfinished_error, write_bytes
+from ..training.storage import (
+    MODEL,
+    fitted_class,
+    load_fitted,
+    read_description,
+    read_tensors,
+    unfinished_error,
+    write_bytes,
+)
 from ..viewer import View
 from . import pages
 from .folders import coordinate_columns, embedding_path, output_file, read_embedding, write_tables
 from .run import SILENT, Reporter
 from .trained import NEW_ROWS, open_for, place_data, stored_frames
-from .training import open_run, run_of
 
 __all__ = [
     "RefusedRowsError",
@@ -185,7 +192,7 @@ def open_map(
     if description.get("kind") == "comparison":
         raise CurvaeError(f"{run} holds a comparison, which keeps no map; train one with curvae fit and give that")
     if not path.exists() or "summary" not in description:
-        raise unfinished_error(run, description, run_of(description).fitted.kind)
+        raise unfinished_error(run, description, fitted_class(description).kind)
     try:
         table = read(path)
         return table, _placed(table, description)
@@ -245,7 +252,7 @@ def _placed(table: pd.DataFrame, description: Mapping[str, Any]) -> Embedding:
     sigma = deviations(table)
     if lacking := {"id", "label", "split", "radius"} - set(table) | (set() if sigma else {"sigma"}):
         raise ValueError(f"it lacks {', '.join(sorted(lacking))}")
-    fitted, summary = run_of(description).fitted, description["summary"]
+    fitted, summary = fitted_class(description), description["summary"]
     curvatures, scales = np.atleast_1d(summary["c"]), np.atleast_1d(summary["prior_scale"])
     written = fitted.settings.from_json(description["config"]).factors
     factors = tuple(
@@ -359,9 +366,9 @@ def view_run(
     parts = run.resolve().name, "map", shown.factor, shown.rows and Path(shown.rows).name.split(".")[0]
     target = output_file(output, Path(f"{'-'.join(filter(None, parts))}.html"), force, _WRITERS)
     description, page = read_description(run), target.suffix.lower() == ".html"
-    shown.check(run, run_of(description).fitted is FittedGraph, page)
+    shown.check(run, fitted_class(description) is FittedGraph, page)
     if shown.rows is not None:
-        tables, total = place_data(run, open_run(run), shown.rows, shown.missing, reporter)
+        tables, total = place_data(run, load_fitted(run), shown.rows, shown.missing, reporter)
         if total > NEW_ROWS:
             raise CurvaeError(f"{shown.rows} has {total:,} rows, and a map marks at most {NEW_ROWS:,}; give fewer")
         new = list(tables)
@@ -378,7 +385,7 @@ def _view(
     """Collect what a page or a picture shows; `new` are tables of the new rows."""
     table, whole, total = open_thinned(run, description, LARGEST, shown.find, new)
     own = len(table) - sum(map(len, new))  # rows of the run that are shown
-    graph = run_of(description).fitted is FittedGraph
+    graph = fitted_class(description) is FittedGraph
     if total > own and (shown.thumbnails or shown.explain):
         option = "thumbnails" if shown.thumbnails else "explain"
         raise CurvaeError(f"{run} has {total:,} rows, of which a map shows a sample; leave out {option}=True")

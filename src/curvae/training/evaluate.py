@@ -22,7 +22,7 @@ from ..maps.embedding import Embedding, placed, require_finite
 from ..models import Stack, marginal_likelihood
 from ..models.stack import architecture
 from .config import require_count
-from .fitted import Fitted
+from .fitted import Fitted, FittedModel
 from .rows import Data, RowPool
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ __all__ = [
     "likelihoods_many",
     "link_baselines",
     "link_figures",
+    "link_probability",
     "link_scores",
     "map_health",
     "missing_links",
@@ -208,7 +209,7 @@ def active_dimensions(embedding: Embedding, prior_scale: ArrayLike) -> int:
     return int((np.linalg.eigvalsh(np.atleast_2d(np.cov(v.T))) > _ACTIVE).sum())
 
 
-def health(fitted: Fitted, embedding: Embedding) -> list[str]:
+def health(fitted: FittedModel, embedding: Embedding) -> list[str]:
     """Warnings about the map, each with its remedy; none when all is well."""
     config, last = fitted.config, fitted.last
     held = "validation_kl" in last
@@ -523,10 +524,15 @@ def missing_links(
             kept = np.argpartition(-near, count)[:count]
             best, near = best[kept], near[kept]
         progress(len(first))
-    order = np.lexsort((best[:, 1], best[:, 0], -near))
+    best = best[np.lexsort((best[:, 1], best[:, 0], -near))]
+    return best, link_probability(fitted, embedding, best)
+
+
+def link_probability(fitted: FittedGraph, embedding: Embedding, pairs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the probability of an edge between the centres of pairs of nodes, (pairs, 2)."""
     with torch.no_grad():
-        gaps = torch.from_numpy(-near[order]).to(fitted.model.device)
-        return best[order], fitted.model.edges.probability(gaps).cpu().numpy()
+        gaps = torch.from_numpy(-embedding.nearness_of(pairs)).to(fitted.model.device)
+        return fitted.model.edges.probability(gaps).cpu().numpy()
 
 
 def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:

@@ -37,8 +37,8 @@ _DECODED = 1024  # points decoded at once
 Model = TypeVar("Model", bound=nn.Module)
 
 
+# What files hold of a trained model besides its weights: arrays and the split, by name, and what `config.json` says.
 Stored = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[str, Any]]
-"""what files hold of a trained model besides its weights: arrays and the split, by name, and what `config.json` says"""
 
 
 def held_out_score(record: Record) -> float:
@@ -76,8 +76,10 @@ class FittedModel(ABC):
         kind: its name in `config.json`.
         settings: class of its configuration.
         units: whether distances in a product of spaces are in units of the prior scales.
+        kinds: all such classes, by the names of their kinds.
     """
 
+    kinds: ClassVar[dict[str, type[FittedModel]]] = {}
     kind: ClassVar[str]
     settings: ClassVar[type[Settings]]
     units: ClassVar[bool] = True
@@ -87,6 +89,9 @@ class FittedModel(ABC):
     split: Any
     history: list[Record]
     failure: str | None
+
+    def __init_subclass__(cls) -> None:
+        cls.kinds[cls.kind] = cls
 
     def double(self) -> Self:
         """Return the same with networks in float64, whose figures for a row do not depend on the rows around it."""

@@ -29,16 +29,16 @@ from .. import __version__
 from ..data.files import refuse_dangling, require_file, suggest_path
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, placed_factors
-from ..settings import ADDED, GraphSettings, RowSettings, Settings
+from ..settings import ADDED, Settings
 from .fitted import METRICS, Fitted, FittedModel
 
 __all__ = [
     "FORMAT",
     "Loaded",
     "description_of",
+    "fitted_class",
     "is_empty",
     "json_text",
-    "kind_of",
     "load_fitted",
     "locked",
     "make_folder",
@@ -214,8 +214,8 @@ def require_finite_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
                 raise ValueError(f"tensor {name!r} holds numbers that are not finite")
 
 
+# The format of run folders: settings by part, the embedding and the split in a file of their own.
 FORMAT = 3
-"""the format of run folders: settings by part, the embedding and the split in a file of their own"""
 
 CONFIG, MODEL, EMBEDDING = "config.json", "model.safetensors", "embedding.safetensors"
 
@@ -267,8 +267,7 @@ def save_fitted(
     write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in arrays.items()})
     write_tensors(folder / EMBEDDING, {name: torch.from_numpy(a) for name, a in places.items()})
     sums = {name: hashlib.sha256((folder / file).read_bytes()).hexdigest() for file, name in _SUMS.items()}
-    own = {**description_of(fitted.config, fitted.kind), **sums}
-    write_json(folder / CONFIG, {**own, **known, **description})
+    write_json(folder / CONFIG, {**description_of(fitted.config, fitted.kind), **sums, **known, **description})
 
 
 def unfinished_error(folder: Path, description: Mapping[str, Any], kind: str) -> CurvaeError:
@@ -304,17 +303,10 @@ def read_description(folder: Path, kind: str | None = None) -> dict[str, Any]:
     if kind is not None and description.get("kind") != kind:
         raise _wrong_kind(folder, description, _KINDS[kind], command)
     if isinstance(config := description.get("config"), dict):
-        for part, names in _settings_kind(description).parts().items():
+        for part, names in fitted_class(description).settings.parts().items():
             if isinstance(known := config.get(part, {}), dict):
                 config[part] = {**{name: ADDED[name] for name in names if name in ADDED}, **known}
     return description
-
-
-def _settings_kind(description: Mapping[str, Any]) -> type[Settings]:
-    """Return whether a run, or all trainings of a comparison, have the settings of rows or of a graph."""
-    source = description.get("source") if description.get("kind") == "comparison" else None
-    graph = description.get("kind") == "graph" or (isinstance(source, Mapping) and "nodes" in source)
-    return GraphSettings if graph else RowSettings
 
 
 def _wrong_kind(folder: Path, description: Mapping[str, Any], wanted: str, command: str) -> CurvaeError:
@@ -323,12 +315,11 @@ def _wrong_kind(folder: Path, description: Mapping[str, Any], wanted: str, comma
     return CurvaeError(f"{folder} holds {held}, not {wanted}; give a folder that {command} wrote")
 
 
-def kind_of(folder: Path) -> str:
-    """Whether a run folder holds a model of a table, "vae", or of a graph, "graph"; anything else is an error."""
-    description = read_description(folder)
-    if (kind := description.get("kind")) not in ("vae", "graph"):
-        raise _wrong_kind(folder, description, "a model", _ANY_COMMAND)
-    return str(kind)
+def fitted_class(description: Mapping[str, Any]) -> type[FittedModel]:
+    """Return the class of the model that `config.json` describes, or of those of a comparison; by default of rows."""
+    source = description.get("source") if description.get("kind") == "comparison" else None
+    kind = "graph" if isinstance(source, Mapping) and "nodes" in source else str(description.get("kind"))
+    return FittedModel.kinds.get(kind, Fitted)
 
 
 class Loaded(NamedTuple):
@@ -347,9 +338,12 @@ class Loaded(NamedTuple):
     data: Any
 
 
-def load_fitted(folder: Path, kind: type[FittedModel] = Fitted, device: torch.device | str = "cpu") -> Loaded:
-    """Read a model of a kind, `Fitted` or `FittedGraph`, that `save_fitted` wrote."""
-    description = read_description(folder, kind.kind)
+def load_fitted(folder: Path, kind: type[FittedModel] | None = None, device: torch.device | str = "cpu") -> Loaded:
+    """Read a model that `save_fitted` wrote, of the kind `Fitted` or `FittedGraph` or, by default, of any."""
+    description = read_description(folder, None if kind is None else kind.kind)
+    if description.get("kind") not in list(FittedModel.kinds):
+        raise _wrong_kind(folder, description, "a model", _ANY_COMMAND)
+    kind = fitted_class(description)
     if "model_sha256" not in description:
         raise unfinished_error(folder, description, kind.kind)
     parts = []
