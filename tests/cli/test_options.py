@@ -248,23 +248,17 @@ KNOWN = {
 @pytest.mark.parametrize(
     ("message", "shown"),
     [
-        ('use missing="drop" or missing="mean"', "use --missing drop or --missing mean"),
+        ('use `missing="drop"` or `missing="mean"`', "use --missing drop or --missing mean"),
         (
-            'use categorical=["a b", "c"], or id="it\'s"',
+            'use `categorical=["a b", "c"]`, or `id="it\'s"`',
             "use --categorical 'a b' --categorical c, or --id 'it'\"'\"'s'",
         ),
-        ('id="a\\"b"; done', "--id 'a\"b'; done"),
-        ("use standardise=False; or standardise=True", "use --no-standardise; or --standardise"),
-        ("use tf32=False, tf32=True or cooldown=0.3", "use --set tf32=no, --set tf32=yes or --set cooldown=0.3"),
-        ("cooldown must be 1; lower cooldown", "--set cooldown must be 1; lower --set cooldown"),
-        ("lower batch_size=1e3, or 2", "lower --batch-size 1000, or 2"),
-        ("choose another with output=…, say", "choose another with -o, say"),
-        ("train longer, or widen hidden", "train longer, or widen --hidden"),
-        ("lower hidden or samples; use device cpu", "lower --hidden or --samples; use --device cpu"),
-        ("raise batch_size, or use hidden=3", "raise --batch-size, or use --hidden 3"),
-        ("device must be auto; two hidden layers of samples", "--device must be auto; two hidden layers of samples"),
-        ("'batch_size' of batch_size.csv in runs/batch_size-1", "'batch_size' of batch_size.csv in runs/batch_size-1"),
-        # Parameters in backquotes, whatever the sentence.
+        ('`id="a\\"b"`; done', "--id 'a\"b'; done"),
+        ("use `standardise=False`; or `standardise=True`", "use --no-standardise; or --standardise"),
+        ("use `tf32=False`, `tf32=True` or `cooldown=0.3`", "use --set tf32=no, --set tf32=yes or --set cooldown=0.3"),
+        ("`cooldown` must be 1; lower `cooldown`", "--set cooldown must be 1; lower --set cooldown"),
+        ("lower `batch_size=1e3`, or 2", "lower --batch-size 1000, or 2"),
+        ("choose another with `output=…`, say", "choose another with -o, say"),
         ("`missing` must be a word, not `id`; `hidden` layers", "--missing must be a word, not --id; --hidden layers"),
         (
             'use `missing="drop"`, `tf32=False`, `weighted=True` or `output=…`',
@@ -276,10 +270,11 @@ KNOWN = {
         ),
         ('run/config.json: `categorical=["a b", "c"]` is', "run/config.json: --categorical 'a b' --categorical c is"),
         ("as in `fit`; `id=x y`; `my {1}.csv`", "as in fit; id=x y; `my {1}.csv`"),
-        # What is none of this command's parameters, or a part of other words.
-        ('law="wrapped", n=3', 'law="wrapped", n=3'),
-        ("column 'id=red', my.id=3, missing=red, valid=1", "column 'id=red', my.id=3, missing=red, valid=1"),
-        ("missing=[not json]", "missing=[not json]"),
+        # What is not in backquotes is no parameter.
+        ("'batch_size' of batch_size.csv in runs/batch_size-1", "'batch_size' of batch_size.csv in runs/batch_size-1"),
+        ('missing="drop" in two hidden layers of samples', 'missing="drop" in two hidden layers of samples'),
+        # Nor is what this command does not have.
+        ('`law="wrapped"`, `n=3`', 'law="wrapped", n=3'),
     ],
 )
 def test_messages_in_flags(message, shown):
@@ -350,6 +345,19 @@ def test_the_library_names_no_flags():
         for line in re.findall(r"raise CurvaeError\((.*?)\)\n", path.read_text(encoding="utf-8"), re.DOTALL):
             said = re.sub(r"pip install[^;]*", "", line)
             assert not re.search(r"--[a-z]| -[no]\b", said), f"{path.name}: {line}"
+
+
+def test_messages_have_parameters_in_backquotes():
+    """Those with a value: the command line shows only what is in backquotes as it is typed."""
+    options = {one.name for command in app.commands.values() for one in command.params}
+    names = "|".join(sorted(options | {*described(RowSettings), *described(GraphSettings)}))
+    bare = re.compile(rf"""(?<![\w"'./`-])(?<!, )(?:{names})=(?:"|…|True|False|\d)""")
+    for path in (ROOT / "src" / "curvae").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+                assert path.parent.name == "cli" or not bare.search(node.value), f"{path.name}: {node.value}"
 
 
 def test_runs_know_no_options():

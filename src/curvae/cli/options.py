@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 import click
 
 from ..errors import CurvaeError
-from ..settings import GraphSettings, RowSettings, Setting, Settings, described
+from ..settings import RowSettings, Setting, Settings, described
 
 if TYPE_CHECKING:
     from ..runs import Step
@@ -280,7 +280,7 @@ def in_flags(message: str, options: Mapping[str, click.Option]) -> str:
         except (SyntaxError, ValueError):
             return found[0].strip("`")
 
-    return _PARAMETER.sub(typed, _mark(message, options))
+    return _PARAMETER.sub(typed, message)
 
 
 def error_text(error: CurvaeError, options: Mapping[str, click.Option]) -> str:
@@ -293,24 +293,6 @@ def error_text(error: CurvaeError, options: Mapping[str, click.Option]) -> str:
     text = in_flags(str(error), options)
     unnamed = text == str(error) and error.parameter in options
     return f"{text} {in_flags(f'(`{error.parameter}`)', options)}" if unnamed else text
-
-
-# Messages in which parameters are not yet in backquotes.
-_NAMED = re.compile(
-    r"""(?<![\w"'./`-])(?<!--set )(?:[a-z][a-z0-9_]*="""
-    r"""(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|True|False|…|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"""
-    r"""|[a-z0-9]+(?:_[a-z0-9]+)+(?![\w"'`=(/-]|\.\w))"""
-)
-_SETTING = rf"(?<!`)\b(?:{'|'.join([*(described(RowSettings) | described(GraphSettings)), 'device'])})\b(?!=)"
-_ADVISED = re.compile(rf"\b(?:lower|raise|widen|drop|set|use) {_SETTING}(?: or {_SETTING})*")
-
-
-def _mark(message: str, options: Collection[str]) -> str:
-    """Put parameters into backquotes that a message names as in `a="b"`, begins with, advises to use, or by `a_b`."""
-    first, must, rest = message.partition(" must ")
-    message = f"`{first}`{must}{rest}" if first in options else message
-    message = _ADVISED.sub(lambda found: re.sub(_SETTING, r"`\g<0>`", found[0]), message)
-    return _NAMED.sub(r"`\g<0>`", message)
 
 
 FILE = click.Path(path_type=Path)

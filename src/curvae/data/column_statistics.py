@@ -46,8 +46,8 @@ class MissingValuesError(FixableError):
     """
 
     def __init__(self, found: str, choices: Sequence[Missing] = ("model", "mean", "drop")) -> None:
-        filled = " or ".join(f'missing="{choice}"' for choice in ("drop", "mean") if choice in choices)
-        trained = ', or train with missing="model"' if "model" in choices else ""
+        filled = " or ".join(f'`missing="{choice}"`' for choice in ("drop", "mean") if choice in choices)
+        trained = ', or train with `missing="model"`' if "model" in choices else ""
         super().__init__(found, [[("missing", choice) for choice in choices]], f"use {filled}{trained}")
 
 
@@ -285,7 +285,7 @@ def resolve_missing(
         kept = complete_rows(x)
         if not len(kept):
             raise CurvaeError(
-                f'every row has a missing value, counted by column: {where}; use missing="mean" or missing="model"'
+                f'every row has a missing value, counted by column: {where}; use `missing="mean"` or `missing="model"`'
             )
         messages.note(f"left out for missing values: {count(x.shape[0] - len(kept), 'row')}, by column {where}.")
         return x[kept], kept

@@ -665,5 +665,5 @@ class RawData:
                     value = "category" if column.categories else "integer"
                     self.messages.warn(
                         f"column {column.name!r} looks like an identifier (a different {value} in every row) and is "
-                        f"used as a feature; use id={json.dumps(column.name, ensure_ascii=False)} if it is one."
+                        f"used as a feature; use `id={json.dumps(column.name, ensure_ascii=False)}` if it is one."
                     )

@@ -92,7 +92,7 @@ class RawGraph:
         if weights is None:
             return
         if not wanted:
-            self.messages.note("weights were left out; use weighted=True to read them.")
+            self.messages.note("weights were left out; use `weighted=True` to read them.")
             return
         values = np.asarray(weights)
         numeric = values.dtype.kind in "biuf"
@@ -102,7 +102,7 @@ class RawGraph:
             place = f"the edge of {quoted(self.names[self.links[link]])}" if where is None else where(link)
             weight, number = values.tolist()[link], numbers[link]
             said = "no weight" if weight is None else f"weight {weight!r}" if np.isnan(number) else f"weight {number:g}"
-            raise CurvaeError(f"{self.source}: {place} has {said}; give positive numbers, or leave out weighted=True")
+            raise CurvaeError(f"{self.source}: {place} has {said}; give positive numbers, or leave out `weighted=True`")
         self.weights = numbers
 
 
@@ -126,7 +126,7 @@ def merge_links(raw: RawGraph, directed: bool = False) -> Graph:
     """
     messages, nodes = raw.messages, len(raw.names)
     if directed and raw.directed is False:
-        raise CurvaeError(f"the edges of {raw.source} have no direction; leave out directed=True")
+        raise CurvaeError(f"the edges of {raw.source} have no direction; leave out `directed=True`")
     if directed and raw.ends:
         messages.note("edges lead from {!r} to {!r}.".format(*raw.ends))
     keep = raw.links[:, 0] != raw.links[:, 1]
@@ -179,7 +179,7 @@ def _note_merged(raw: RawGraph, repeated: int, arcs: int, pairs: int, symmetric:
     if repeated:
         note(f"merged: {count(repeated, 'repeated edge')}{summed}.")
     if directed and symmetric:
-        raw.messages.warn("every edge runs both ways, and no direction can be learned; leave out directed=True.")
+        raw.messages.warn("every edge runs both ways, and no direction can be learned; leave out `directed=True`.")
     elif directed and pairs:
         note(f"{count(pairs, 'pair')} of nodes with an edge in both directions.")
     elif raw.directed and not directed:
@@ -210,7 +210,7 @@ class NodeRequest:
             if isinstance(text := getattr(self, name), str):
                 raise CurvaeError(f"{name} is the text {text!r}; give a list of columns")
         if self.isolated and self.nodes is None:
-            raise CurvaeError("only a table of nodes can name nodes without edges; give it with nodes=…")
+            raise CurvaeError("only a table of nodes can name nodes without edges; give it with `nodes=…`")
 
     @property
     def columns(self) -> list[str]:
@@ -237,7 +237,7 @@ def describe_nodes(raw: RawGraph, asked: NodeRequest) -> None:
     aside = asked.features_file is not None
     named = ([] if asked.label is None else [asked.label]) + ([] if aside else asked.columns)
     if found is None and named:
-        raise CurvaeError(f"{raw.source} has no column {named[0]!r} of nodes; give a table with nodes=…")
+        raise CurvaeError(f"{raw.source} has no column {named[0]!r} of nodes; give a table with `nodes=…`")
     if found is not None and asked.label is not None:
         require_column(found.table.path, "label", asked.label, found.table.names)
         raw.labels, raw.label_name = found.table.texts(asked.label)[found.rows], asked.label
@@ -253,7 +253,9 @@ def describe_nodes(raw: RawGraph, asked: NodeRequest) -> None:
     elif found is not None:
         _add_columns(raw, found, asked, automatic)
     if aside and raw.features is None:
-        raise CurvaeError("features_file has no column of numbers; give one, or name text columns with categorical=…")
+        raise CurvaeError(
+            "`features_file` has no column of numbers; give one, or name text columns with `categorical=…`"
+        )
 
 
 def _match(raw: RawGraph, nodes: NodeTable, asked: NodeRequest) -> _NodeRows:
@@ -274,10 +276,10 @@ def _match(raw: RawGraph, nodes: NodeTable, asked: NodeRequest) -> _NodeRows:
     if len(added) and not asked.isolated:
         raise CurvaeError(
             f"{source} names {count(len(added), 'node')} that {raw.source} does not have: {quoted(added)}; "
-            "remove them, or add them without edges with isolated=True"
+            "remove them, or add them without edges with `isolated=True`"
         )
     if len(added) and raw.features is not None:
-        raise CurvaeError(f"{raw.source} has features for its own nodes only; leave out isolated=True")
+        raise CurvaeError(f"{raw.source} has features for its own nodes only; leave out `isolated=True`")
     raw.names = np.concatenate([raw.names, added])
     if raw.labels is not None:
         raw.labels = np.concatenate([raw.labels, np.full(len(added), "")])
@@ -286,7 +288,7 @@ def _match(raw: RawGraph, nodes: NodeTable, asked: NodeRequest) -> _NodeRows:
         needed = nodes is asked.features_file or (asked.features_file is None and bool(asked.columns))
         what = f"{source} has no row for {count(len(absent), 'node')} of {raw.source}: {quoted(absent)}"
         if needed and asked.missing == "error":
-            raise CurvaeError(f'{what}; add them, or use missing="mean"')
+            raise CurvaeError(f'{what}; add them, or use `missing="mean"`')
         raw.messages.warn(f"{what}; add them.")
     return _NodeRows(table, key, ids, rows)
 
@@ -329,7 +331,7 @@ def _add_columns(raw: RawGraph, nodes: _NodeRows, asked: NodeRequest, automatic:
     columns += [Column(name, tuple(known[name]) if known else table.categories(name)) for name in asked.categorical]
     if not columns:
         return
-    fix = "choose columns of numbers for features=…, or use categorical=[{0}]"
+    fix = "choose columns of numbers for `features=…`, or use `categorical=[{0}]`"
     found = table.numbers(columns, fix, raw.messages)[nodes.rows]
     found[nodes.rows < 0] = np.nan
     x = one_hot(found, columns, source.name)
@@ -337,9 +339,11 @@ def _add_columns(raw: RawGraph, nodes: _NodeRows, asked: NodeRequest, automatic:
     figures = column_statistics(x)
     where = missing_by_column(figures, names)
     if figures.has_missing and asked.missing == "error":
-        raise CurvaeError(f'{source.name} has missing values of nodes, counted by column: {where}; use missing="mean"')
+        raise CurvaeError(
+            f'{source.name} has missing values of nodes, counted by column: {where}; use `missing="mean"`'
+        )
     if not figures.present.all():
-        raise CurvaeError(f"{source.name} has columns without a single value: {where}; leave them out of features=…")
+        raise CurvaeError(f"{source.name} has columns without a single value: {where}; leave them out of `features=…`")
     raw.features = resolve_missing(x, names, figures.mean, asked.missing, raw.messages)[0]
     raw.feature_names = names
 
@@ -360,10 +364,10 @@ def _choose_numbers(raw: RawGraph, nodes: _NodeRows, asked: NodeRequest) -> list
             row = int(gaps[found[0]][0])
             raise CurvaeError(
                 f"{source} has no value in column {found[0]!r} of row {row + 1}, node {str(nodes.ids[row])!r}, and no "
-                'other column of numbers; fill it in, or use missing="mean"'
+                'other column of numbers; fill it in, or use `missing="mean"`'
             )
         if gaps:
-            raw.messages.note(f'columns with gaps are no features: {quoted(gaps)}; use missing="mean" to fill them.')
+            raw.messages.note(f'columns with gaps are no features: {quoted(gaps)}; use `missing="mean"` to fill them.')
         found = [name for name in found if name not in gaps]
     if found:
         raw.messages.note(f"features are the columns of numbers of {source}: {quoted(found)}.")
@@ -419,7 +423,7 @@ def _add_matrix(raw: RawGraph, listed: NDArray[np.str_] | None, asked: NodeReque
         asked: what is asked for.
     """
     if asked.columns:
-        raise CurvaeError("features come from features_file=… or from columns of nodes=…; leave out one of them")
+        raise CurvaeError("features come from `features_file=…` or from columns of `nodes=…`; leave out one of them")
     name, matrix = read_matrix(asked.features_file, raw.messages)
     height, names = matrix.shape[0], raw.names
     if listed is not None:
@@ -435,7 +439,7 @@ def _add_matrix(raw: RawGraph, listed: NDArray[np.str_] | None, asked: NodeReque
     elif not all(re.fullmatch(r"\d{1,18}", node) for node in names.tolist()):
         raise CurvaeError(
             f"{name} does not say which row belongs to node {str(names[0])!r}; call nodes by the numbers of their "
-            "rows, from 0, or give a table with nodes=… in the order of the rows"
+            "rows, from 0, or give a table with `nodes=…` in the order of the rows"
         )
     else:
         rows = names.astype(np.int64)

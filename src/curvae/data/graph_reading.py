@@ -164,7 +164,7 @@ def load_graph(
     asked = NodeRequest(nodes, label, features, features_file, categorical, isolated, missing)
     ends = None if source_column is None or target_column is None else (source_column, target_column)
     if (source_column, target_column) != (ends or (None, None)):
-        raise CurvaeError("an edge has two nodes; give both source_column=… and target_column=…")
+        raise CurvaeError("an edge has two nodes; give both `source_column=…` and `target_column=…`")
     try:
         raw = _read(source, weighted, header, ends)
         if raw.header and (set(raw.header) <= set(known) or (nodes is not None and names_nodes(nodes, raw.header))):
@@ -193,11 +193,11 @@ def _read(source: Any, weighted: bool, header: bool | None, ends: Ends | None) -
     if reader is read_edge_list:
         return reader(source, weighted, header, ends)
     if header is not None:
-        raise CurvaeError(f"{name} is no list of edges in a text file, which alone has a header; leave out header=…")
+        raise CurvaeError(f"{name} is no list of edges in a text file, which alone has a header; leave out `header=…`")
     if reader in (from_frame, read_parquet_edges):
         return reader(source, weighted, ends=ends)
     if ends is not None:
-        raise CurvaeError(f"{name} is no table of edges; leave out source_column=… and target_column=…")
+        raise CurvaeError(f"{name} is no table of edges; leave out `source_column=…` and `target_column=…`")
     return reader(source, weighted)
 
 
@@ -329,11 +329,11 @@ LARGE = 1 << 22
 _BLOCK = 1 << 24  # bytes of text that Arrow parses at once
 _WEIGHTS = ("weight", "weights", "value", "score", "strength", "count", "w")
 
-HEADER_ADVICE = "; use header=False if it is an edge"
+HEADER_ADVICE = "; use `header=False` if it is an edge"
 """what to do where the first line may be no header"""
 
 _WANTED = "two names a line, one line an edge"
-_LEFT_OUT = "left out: {} beside the names; use weighted=True to read weights."
+_LEFT_OUT = "left out: {} beside the names; use `weighted=True` to read weights."
 _STARTS = " \t\n\r\x0b\x0c#%"  # of lines that may be blank or a comment
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _QUOTE = re.compile(r'(?:^|[\s,;|])"')  # where a quoted name starts
@@ -363,7 +363,7 @@ def read_edge_list(path: Path, weighted: bool, header: bool | None = None, ends:
             messages.note(f"the first line was taken as a header: {quoted(first)}{doubt}.")
         elif doubtful:
             joined = "the first line joins {!r} and {!r}".format(*pair)
-            messages.warn(f"{joined}, which no other line names; use header=True if it is a header.")
+            messages.warn(f"{joined}, which no other line names; use `header=True` if it is a header.")
     columns, skipped = first if header else None, int(header)
     left, right = end_columns(path, columns, width, ends)
     if (left, right) != likely:
@@ -611,7 +611,7 @@ def end_columns(
         for role, name in zip(("source_column", "target_column"), ends, strict=True):
             require_column(path, role, name, columns)
         if ends[0] == ends[1]:
-            raise CurvaeError(f"source_column=… and target_column=… both are {ends[0]!r}; name two columns")
+            raise CurvaeError(f"`source_column=…` and `target_column=…` both are {ends[0]!r}; name two columns")
         return columns.index(ends[0]), columns.index(ends[1])
     found = named_ends(header) if header else None
     if found is None and width > 3:
@@ -619,7 +619,7 @@ def end_columns(
         first, second = (json.dumps(name, ensure_ascii=False) for name in columns[:2])
         raise CurvaeError(
             f"{path.name} has {width:,} columns, and a list of edges two or three; use {rows} for a table of rows, or "
-            f"say which columns name the nodes of an edge: source_column={first} target_column={second}"
+            f"say which columns name the nodes of an edge: `source_column={first}` `target_column={second}`"
         )
     return found or (0, 1)
 
@@ -635,7 +635,7 @@ def weight_column(source: str, header: Sequence[str] | None, width: int, ends: t
     named = [folded.index(name) for name in _WEIGHTS if name in folded]
     others = [column for column in range(width) if column not in ends]
     if not others:
-        raise CurvaeError(f"{source} has no third column for weights; add it, or leave out weighted=True")
+        raise CurvaeError(f"{source} has no third column for weights; add it, or leave out `weighted=True`")
     if not (found := [column for column in named if column in others]) and header and len(others) > 1:
         raise CurvaeError(
             f"{source} has several columns beside the names, {quoted([header[column] for column in others])}, none of "
@@ -708,11 +708,11 @@ def from_geometric(data: Any, weighted: bool) -> RawGraph:
     *values, x, y = (None if tensor is None else np.asarray(tensor.detach().cpu()) for tensor in tensors)
     links = np.asarray(data.edge_index.detach().cpu()).T.astype(np.int64)
     if links.size and (links.min() < 0 or links.max() >= nodes):
-        raise CurvaeError(f"{source} has {nodes:,} nodes and an edge to node {links.max():,}; set num_nodes")
+        raise CurvaeError(f"{source} has {nodes:,} nodes and an edge to node {links.max():,}; set `num_nodes`")
     raw = RawGraph(source, np.arange(nodes).astype(np.str_), links)
     weights = next((value.reshape(-1) for value in values if value is not None and value.size == len(links)), None)
     if weighted and weights is None:
-        raise CurvaeError(f"{source} has no edge_weight; set it, or leave out weighted=True")
+        raise CurvaeError(f"{source} has no `edge_weight`; set it, or leave out `weighted=True`")
     raw.set_weights(weights, weighted)
     if x is not None:
         raw.features = x.reshape(nodes, -1).astype(np.float64)
@@ -808,7 +808,7 @@ def from_pairs(source: Any, weighted: bool) -> RawGraph:
         (pairs.ndim and not pairs.size, "no edges; give at least one"),
         (square, f"shape {pairs.shape}; convert an adjacency matrix to a scipy.sparse.csr_array"),
         (pairs.ndim != 2 or pairs.shape[1] != 2, f"shape {pairs.shape}; give {_FORMS}"),
-        (weighted, "no weights; give a frame with a column 'weight', or leave out weighted=True"),
+        (weighted, "no weights; give a frame with a column 'weight', or leave out `weighted=True`"),
     ):
         if wrong:
             raise CurvaeError(f"{what} has {why}")

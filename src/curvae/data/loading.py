@@ -97,7 +97,7 @@ def load(
         if isinstance(columns, str):
             raise CurvaeError(f"{name} is the text {columns!r}; give a list of columns")
     if schema is not None and categorical:
-        raise CurvaeError("which columns are categorical was set when the model was trained; leave out categorical=…")
+        raise CurvaeError("which columns are categorical was set when the model was trained; leave out `categorical=…`")
     if schema is not None and covariates:
         raise CurvaeError("which columns are covariates was set when the model was trained; leave them out")
     roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
@@ -135,7 +135,7 @@ def _read(
     is_graph = path.name.lower().removesuffix(".gz").endswith(graphs) if exists else str(source) in BUILT_IN_GRAPHS
     if is_graph:
         raise CurvaeError(
-            f"{source} is a graph; use load_graph or curvae graph, or graph=True with curvae compare and diagnose"
+            f"{source} is a graph; use load_graph or curvae graph, or `graph=True` with curvae compare and diagnose"
         )
     if not exists and str(source) not in BUILT_IN:
         raise not_found(path, BUILT_IN, f"built in are {', '.join(BUILT_IN)}; files may end in {', '.join(endings)}")

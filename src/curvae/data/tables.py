@@ -131,7 +131,8 @@ def code_values(columns: Sequence[Column], values: Mapping[str, Any] | None, row
         )
     if absent := [column for column in columns if column.name not in given]:
         raise CurvaeError(
-            f"the model needs values of the covariates {listing(map(_described, absent))}; give them with covariates=…"
+            f"the model needs values of the covariates {listing(map(_described, absent))}; give them with "
+            "`covariates=…`"
         )
     if not columns:
         return np.zeros((rows, 0))
@@ -159,7 +160,7 @@ def _described(column: Column) -> str:
     return f"{column.name!r} (one of {quoted(column.categories)})"
 
 
-NOT_NUMBERS = "use categorical=[{0}], covariates=[{0}], label={0} or id={0}, or remove it"
+NOT_NUMBERS = "use `categorical=[{0}]`, `covariates=[{0}]`, `label={0}` or `id={0}`, or remove it"
 """what to do about a column of texts, {0}, that has no role"""
 
 
@@ -365,11 +366,11 @@ def _check_edges(table: Table, messages: Messages) -> None:
     if table.is_text(first):
         roles = NOT_NUMBERS.format(json.dumps(first, ensure_ascii=False))
         raise CurvaeError(
-            f"the rows of {table.path.name} look like the edges of a graph; use {graph}, or graph=True with compare "
+            f"the rows of {table.path.name} look like the edges of a graph; use {graph}, or `graph=True` with compare "
             f"and diagnose; for a table of rows {roles}"
         )
     messages.note(
-        f"the rows look like the edges of a graph; if they are, use {graph}, or graph=True with compare and diagnose."
+        f"the rows look like the edges of a graph; if they are, use {graph}, or `graph=True` with compare and diagnose."
     )
 
 
@@ -391,7 +392,7 @@ def require_column(path: Path, role: str, name: str | None, present: Sequence[st
     folded = {column.casefold(): column for column in present}
     near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded)]
     hint = f"did you mean {quoted(near)}?" if near else f"its columns are {quoted(present)}"
-    raise CurvaeError(f"{path.name} has no column {name!r} for {role}=…; {hint}")
+    raise CurvaeError(f"{path.name} has no column {name!r} for `{role}=…`; {hint}")
 
 
 def _index_column(table: Table, nameless: Sequence[str], has_ids: bool, messages: Messages) -> str | None:

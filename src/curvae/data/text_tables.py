@@ -428,7 +428,7 @@ class NumberFacts:
             messages.note(f"true and false became 1 and 0: {quoted(booleans)}.")
         if large := [name for name in names if name in self.large]:
             messages.warn(
-                f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use id=… if they identify rows."
+                f"integers of 2^53 and more lose digits as numbers: {quoted(large)}; use `id=…` if they identify rows."
             )
 
 

@@ -132,7 +132,7 @@ class PoincareGraphVAE(MapEstimator):
         if isinstance(X, Graph):
             return X
         graph = load_graph(X, directed=self.directed)
-        notes = (note.replace("use weighted=True", "fit load_graph(X, weighted=True)") for note in graph.notes)
+        notes = (note.replace("use `weighted=True`", "fit `load_graph(X, weighted=True)`") for note in graph.notes)
         return replace(graph, notes=tuple(notes))
 
     # --- pairs of nodes ---------------------------------------------------------------------------------------------

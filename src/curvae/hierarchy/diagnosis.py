@@ -425,7 +425,7 @@ def diagnose_graph(graph: Graph, seed: int = 0, progress: Callable[[str], None] 
     random = np.random.default_rng(seed)
     if graph.directed:
         raise CurvaeError(
-            "a graph is tested for a hierarchy by paths in either direction; load it without directed=True"
+            "a graph is tested for a hierarchy by paths in either direction; load it without `directed=True`"
         )
     if graph.n_nodes < FEWEST:
         raise CurvaeError(f"{graph.n_nodes} nodes are too few to test for a hierarchy; give at least {FEWEST}")

@@ -113,13 +113,13 @@ def places_of(places: Any, distance: MapDistance = "euclidean") -> Places:
     if abs(exponent) > 500:  # beyond it squares overflow or vanish
         raise CurvaeError(
             f"the largest coordinate of the map is {np.abs(points).max():.2g}, too large or too small for distances on "
-            'the hyperboloid; use distance="euclidean"'
+            'the hyperboloid; use `distance="euclidean"`'
         )
     if distance == "poincare":
         if not (inside := (points**2).sum(1) < 1).all():
             raise CurvaeError(
                 f"row {int(np.argmin(inside)) + 1} of the map is outside the unit ball; scale the ball to radius 1, or "
-                'use distance="euclidean" or distance="lorentz"'
+                'use `distance="euclidean"` or `distance="lorentz"`'
             )
         space = PoincareBall(points.shape[1]).to_lorentz(torch.from_numpy(points)).numpy()
     elif distance == "lorentz":

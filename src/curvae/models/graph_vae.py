@@ -186,7 +186,7 @@ class PairSampler:
         self.edges, self.n_nodes, self.directed, self._weights = edges, n_nodes, directed, weights
         self.rest = pair_count(n_nodes, directed) - edges.shape[1]
         if self.rest < 1:
-            raise CurvaeError('every pair of nodes is joined: there is no non-edge to draw; set pairs="all"')
+            raise CurvaeError('every pair of nodes is joined: there is no non-edge to draw; set `pairs="all"`')
         self._places = pair_places(edges, n_nodes, directed).sort().values
         self._before = self._places - torch.arange(edges.shape[1], device=edges.device)  # non-edges before each edge
 

@@ -184,7 +184,8 @@ def grids(shape: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
     if len(shape) != 2 or min(shape) < _LEAST:
         what = f"has {shape[0]} × {shape[1]}" if len(shape) == 2 else "is no image"
         raise CurvaeError(
-            f'network="conv" needs images of at least {_LEAST} × {_LEAST} pixels, but a row {what}; use network="mlp"'
+            f'`network="conv"` needs images of at least {_LEAST} × {_LEAST} pixels, but a row {what}; use '
+            '`network="mlp"`'
         )
     height, width = shape
     found: list[tuple[tuple[int, int], int]] = []
@@ -448,8 +449,8 @@ def _conv(shape: Sequence[int], inputs: int, hidden: Sequence[int], outputs: int
     halved, pixels = grids(shape), math.prod(shape)
     if inputs % pixels or outputs % pixels:
         raise CurvaeError(
-            f'network="conv" needs as many values for every one of {pixels} pixels, but there are {inputs} inputs and '
-            f'{outputs} outputs; use network="mlp" or another likelihood'
+            f'`network="conv"` needs as many values for every one of {pixels} pixels, but there are {inputs} inputs '
+            f'and {outputs} outputs; use `network="mlp"` or another likelihood'
         )
     sizes = [(shape[0], shape[1]), *(size for size, _ in halved)]
     down = [inputs // pixels, *(channels for _, channels in halved)]

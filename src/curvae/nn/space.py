@@ -197,7 +197,7 @@ class HyperbolicFactor(Factor):
         self.prior_distribution = self.distribution if prior is None else _distribution(prior)
         if diagonal and not self.distribution.allows_diagonal:
             raise ValueError(
-                f'a diagonal posterior needs distribution="wrapped": {self.distribution.__name__} has one standard '
+                f'a diagonal posterior needs `distribution="wrapped"`: {self.distribution.__name__} has one standard '
                 "deviation for all axes"
             )
         self._require_reach(prior_scale)

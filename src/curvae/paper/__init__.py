@@ -51,7 +51,7 @@ def reproduce(
         hint = f"did you mean {near[0]}? Else choose" if near else "choose"
         raise CurvaeError(f"there is no experiment {what!r}; {hint} one of {', '.join(EXPERIMENTS)}, or all")
     if only and what == "all":
-        raise CurvaeError("only=… needs one experiment: curvae paper table1 --only flat, say")
+        raise CurvaeError("`only=…` needs one experiment: curvae paper table1 --only flat, say")
     folder = out or Path("runs/paper-quick" if quick else "results/paper")
     chosen = [EXPERIMENTS[what]] if what in EXPERIMENTS else EXPERIMENTS.values()
     stores = {one.name: Store(folder, one, Plan(quick, seed)) for one in chosen}

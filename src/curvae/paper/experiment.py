@@ -216,14 +216,14 @@ class Store:
             # Each would overwrite the other.
             raise CurvaeError(
                 f"{self.out} holds results of {'full' if self.plan.quick else 'quick'} runs; choose another folder "
-                "with out=…"
+                "with `out=…`"
             )
         for place, shard in enumerate(shards, 1):
             if only and shard.name not in only:
                 continue
             if self.read(shard)[0] == "done" and not force:
                 if only:
-                    say(f"{shard.name} is done; force=True computes it again")
+                    say(f"{shard.name} is done; `force=True` computes it again")
                 continue
             say(f"{name}: shard {shard.name}, {place} of {len(shards)}")
             with locked(self.path(shard)):  # other processes may compute other shards

@@ -150,7 +150,7 @@ def diagnose_data(
             if output.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
                 raise CurvaeError(
                     f"cannot write {output}: {place.name or place} is no folder to write to; "
-                    "choose another with output=…"
+                    "choose another with `output=…`"
                 )
             held.enter_context(locked(output))
             output_file(output, _REPORT, force)  # another process may have written it since
@@ -201,7 +201,7 @@ def diagnose_run(
         figures for programs, lines for people, and what to do next.
     """
     if tree is None and newick is None:
-        raise CurvaeError(f"{run} is a run; compare it with a tree, tree=…, or write its tree to a file, newick=…")
+        raise CurvaeError(f"{run} is a run; compare it with a tree, `tree=…`, or write its tree to a file, `newick=…`")
     result: dict[str, Any] = {}
     lines = []
     table, points = open_map(run, read_description(run))
@@ -292,7 +292,7 @@ def judge_map(
     own = load_sample(source, seed, reporter)
     found = _read_map(embedding, source, own)
     if distance is not None and isinstance(found.places, Embedding):
-        raise CurvaeError(f"{embedding} is a map of Curvae and has its own distances; leave out distance=…")
+        raise CurvaeError(f"{embedding} is a map of Curvae and has its own distances; leave out `distance=…`")
     data, places, held, note = _matched(own, found, embedding)
     points = places.tangent if isinstance(places, Embedding) else np.asarray(places)
     if (points == points[:1]).all():
@@ -307,7 +307,7 @@ def judge_map(
     if schema is not None and schema.kind == "table" and data.labels is None:  # a column of labels would count as data
         first, last = schema.columns[0].name, schema.columns[-1].name
         notes.insert(
-            0, f"All {data.n_columns:,} columns, {first!r} to {last!r}, are data; leave out labels with label=…."
+            0, f"All {data.n_columns:,} columns, {first!r} to {last!r}, are data; leave out labels with `label=…`."
         )
     reporter.tell(notes, data.warnings)
     if output is not None:
@@ -410,7 +410,7 @@ def _matched(own: Sample, found: _Map, path: Path) -> tuple[Dataset, Any, NDArra
     if found.ids is None or (np.array_equal(data.ids, numbered) and (rows < 0).any()):
         if len(found.places) != own.rows:
             raise CurvaeError(
-                f"the data have {count(own.rows, 'row')} and {path.name} has {len(found.places):,}; give id=… with a "
+                f"the data have {count(own.rows, 'row')} and {path.name} has {len(found.places):,}; give `id=…` with a "
                 "column of both that names the rows"
             )
         rows, note = chosen, "Rows were matched in their order."

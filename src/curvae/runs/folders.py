@@ -89,7 +89,9 @@ def _making(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CurvaeError(f"cannot make the folder {folder}: {error.strerror}; choose another with output=…") from error
+        raise CurvaeError(
+            f"cannot make the folder {folder}: {error.strerror}; choose another with `output=…`"
+        ) from error
 
 
 def _numbered(name: str) -> Path:
@@ -112,10 +114,10 @@ def _clear(folder: Path, force: bool, mark: str) -> None:
         raise FixableError(
             f"{folder} holds an unfinished run",
             [[("resume", ""), ("force", "")]],
-            "continue it with resume=True, choose another folder, or overwrite it with force=True",
+            "continue it with `resume=True`, choose another folder, or overwrite it with `force=True`",
         )
     if not force:
-        raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with force=True")
+        raise CurvaeError(f"{folder} exists; choose another folder, or overwrite it with `force=True`")
     for pattern in (*(f"map-{letter}[0-9]*.png" for letter in LETTERS), *_OWN):
         for path in folder.glob(pattern):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -130,10 +132,10 @@ def output_file(
     """
     path = default if asked is None else asked
     if path.suffix.lower() not in (endings := endings or (default.suffix,)):
-        raise CurvaeError(f"{path} should end in {', '.join(endings)}; choose such a name with {option}=…")
+        raise CurvaeError(f"{path} should end in {', '.join(endings)}; choose such a name with `{option}=…`")
     refuse_dangling(path)
     if path.exists() and not force:
-        raise CurvaeError(f"{path} exists; choose another name with {option}=…, or overwrite it with force=True")
+        raise CurvaeError(f"{path} exists; choose another name with `{option}=…`, or overwrite it with `force=True`")
     return path
 
 

@@ -105,7 +105,7 @@ class GraphTrainingPlan:
         if self._splits:
             self.text += f"; {len(self._splits)} splits of 85, 5 and 10 % of the edges"
         elif data.is_forest and config.encoder == "free":
-            self.text += f". {pages.drawn_sentence(data)} Use splits=5 to hide edges all the same."
+            self.text += f". {pages.drawn_sentence(data)} Use `splits=5` to hide edges all the same."
         self.facts = {"splits": splits, "data": graph_facts(data), "root": self._root}
         self.source, self.data, self.config, self.typed = source, data, config, typed
 
@@ -172,7 +172,7 @@ class GraphTrainingPlan:
             if config.pairs == "all":
                 remedy = "a larger dimension, more epochs or a larger weight"
             elif config.encoder != "free":
-                remedy = 'a larger dimension, more epochs or a vector for each node, encoder="free"'
+                remedy = 'a larger dimension, more epochs or a vector for each node, `encoder="free"`'
             warnings.append(
                 f"the map shows few of the edges (mean average precision of neighbourhoods {near.map:.2f}); "
                 f"try {remedy}"
@@ -266,7 +266,7 @@ class GraphComparisonPlan:
     ) -> None:
         """Raise for what cannot be compared."""
         if tree is not None:
-            raise CurvaeError("a comparison on a graph takes no tree; leave out tree=…")
+            raise CurvaeError("a comparison on a graph takes no tree; leave out `tree=…`")
         split_edges(data, seed=config.seed)
         trainings = repeats * len(curved_values(curvatures, repeats, config))
         facts = {"fingerprint": data.fingerprint, "nodes": data.n_nodes, "edges": data.n_edges}

@@ -208,7 +208,7 @@ class RowsTrainingPlan:
         if config.validation and not len(split.validation):
             self.remarks.append(
                 f"no rows are held out: a share of {config.validation:g} is less than one row or group; "
-                "raise validation=…"
+                "raise `validation=…`"
             )
         self.facts: dict[str, Any] = {
             "likelihood_reason": reason,

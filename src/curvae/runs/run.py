@@ -180,7 +180,7 @@ class GraphSource(DataSource):
         """Read the graph; `known` and `directed` as of `curvae.data.load_graph`."""
         if self.no_features and (self.features or self.features_file):
             given = "features" if self.features else "features_file"
-            raise CurvaeError(f"no_features=True and {given}=… contradict each other; leave out one of them")
+            raise CurvaeError(f"`no_features=True` and `{given}=…` contradict each other; leave out one of them")
         how = {name: value for name, value in vars(self).items() if name not in ("path", "features", "no_features")}
         features = () if self.no_features else self.features or None
         return load_graph(self.path, **how, features=features, known=known, directed=directed)
@@ -308,7 +308,7 @@ def require_root(
     """
     root = before.get("root") if root is None else root
     if root is not None and root not in names:
-        raise CurvaeError(f"there is no {thing} {root!r} to put at the centre; give root=… one of {quoted(names)}")
+        raise CurvaeError(f"there is no {thing} {root!r} to put at the centre; give `root=…` one of {quoted(names)}")
     return root
 
 
@@ -353,7 +353,7 @@ def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
     sees_gaps = bool(description.get("layout", {}).get("missing"))  # whether the encoder knows what is missing
     if missing == "model" and not sees_gaps:
         raise CurvaeError(
-            'the run was not trained with missing="model", so its model knows no gaps; train one that was'
+            'the run was not trained with `missing="model"`, so its model knows no gaps; train one that was'
         )
     source = description.get("source")
     default = "model" if sees_gaps else "error"

@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 # What has no meaning for a model, and how the error says so, by the kind of model.
-_NO_NODES, _READ_WHOLE = "which has no nodes; leave out {}=…", "which is read as a whole; leave out {}=…"
+_NO_NODES, _READ_WHOLE = "which has no nodes; leave out `{}=…`", "which is read as a whole; leave out `{}=…`"
 _MEANINGLESS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     Fitted.kind: ("a model of a table", {"nodes": _NO_NODES, "features_file": _NO_NODES}),
     FittedGraph.kind: (
@@ -69,8 +69,8 @@ _MEANINGLESS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "memory": _READ_WHOLE,
             "cache": _READ_WHOLE,
-            "samples": "whose edges are found by distance; leave out {}=…",
-            "output": "which has no rows to score; leave out {}=…",
+            "samples": "whose edges are found by distance; leave out `{}=…`",
+            "output": "which has no rows to score; leave out `{}=…`",
             "covariates": "which has no covariates; leave them out",
         },
     ),
@@ -143,9 +143,9 @@ def _feature_columns(run: Path, loaded: Loaded, features_file: str | None) -> di
     stored, names = loaded.description.get("source") or {}, loaded.data.feature_names
     beside = stored.get("features_file")
     if beside is not None and features_file is None:
-        raise CurvaeError(f"{run} was trained with the features of {beside}; give such a file with features_file=…")
+        raise CurvaeError(f"{run} was trained with the features of {beside}; give such a file with `features_file=…`")
     if features_file is not None and not names:
-        raise CurvaeError(f"{run} was trained without features; leave out features_file=…")
+        raise CurvaeError(f"{run} was trained without features; leave out `features_file=…`")
     if features_file is not None and not is_table(features_file):
         return {}
     texts = {
@@ -169,7 +169,8 @@ def _same_nodes(run: Path, path: str, own: Graph, graph: Graph) -> Graph:
         ]
         raise CurvaeError(
             f"the model of {run} has no features and knows its own {own.n_nodes:,} nodes only; {Path(path).name} "
-            f"{' and '.join(sides)}: name the same nodes (those without edges with nodes=…), or train with features=…"
+            f"{' and '.join(sides)}: name the same nodes (those without edges with `nodes=…`), or train with "
+            "`features=…`"
         )
     weights = None if graph.weights is None else graph.weights[order]
     return Graph(own.names, edges, weights, directed=graph.directed)
@@ -394,7 +395,7 @@ def sample_run(
         write_tables(paths[0], [_draw_graphs(run, loaded, count, seed)])
         return paths, Step("view", (str(run),))
     # Noise, outputs, draws and their text.
-    memory_of_machine.require(64 * count * len(schema.names), f"a table of {count:,} samples", fix="lower count=…")
+    memory_of_machine.require(64 * count * len(schema.names), f"a table of {count:,} samples", fix="lower `count=…`")
     drawn = loaded.fitted.sample(count, context, seed)
     if images:
         paths.append(output_file(None, paths[0].with_suffix(".png"), force))
@@ -414,7 +415,7 @@ def _draw_graphs(run: Path, loaded: Loaded, count: int, seed: int) -> pd.DataFra
             f"the graph of {run} has {own.n_nodes:,} nodes, and graphs are drawn pair by pair, up to {_LARGEST:,}; "
             "train on a smaller graph to draw from it"
         )
-    memory_of_machine.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", fix="lower count=…")
+    memory_of_machine.require(100.0 * count * own.n_edges, f"a table of {count:,} graphs", fix="lower `count=…`")
     generator = torch.Generator(model.device).manual_seed(seed)
     if known.popularity is not None and known.side is not None:  # those of the nodes of the graph
         popularity = torch.from_numpy(np.vstack([known.popularity.T, known.side])).to(model.device)
@@ -543,7 +544,7 @@ def _training_rows(run: Path, loaded: Loaded, beside: str, given: str | None, se
     file = given or name
     if file is None or loaded.description["data"].get("fingerprint") is None:
         raise CurvaeError(
-            f"{run} does not know the data that it was trained on, so rows have no rank; leave out output=…"
+            f"{run} does not know the data that it was trained on, so rows have no rank; leave out `output=…`"
         )
     if given is None and not Path(file).exists() and Path(beside).with_name(file).exists():
         file = str(Path(beside).with_name(file))
@@ -553,10 +554,10 @@ def _training_rows(run: Path, loaded: Loaded, beside: str, given: str | None, se
         if given is not None:
             raise
         raise CurvaeError(
-            f"ranks need the data that the run was trained on, {name}; give them with training=…"
+            f"ranks need the data that the run was trained on, {name}; give them with `training=…`"
         ) from error
     if not own:
-        raise CurvaeError(f"{file} is not the data that {run} was trained on; give those with training=…")
+        raise CurvaeError(f"{file} is not the data that {run} was trained on; give those with `training=…`")
     chosen = np.random.default_rng([seed, 19]).permutation(split.train)[:_TRAINING_ROWS]
     return data.take(np.sort(chosen)).load()
 
@@ -655,7 +656,7 @@ def export_run(
         reporter: of the progress.
     """
     if not (onnx or torch):
-        raise CurvaeError("choose what to write with onnx=True, torch=True or both")
+        raise CurvaeError("choose what to write with `onnx=True`, `torch=True` or both")
     if onnx:
         require_onnx()
     loaded = open_for(run, only_tables="whose encoder reads the whole graph")
@@ -672,7 +673,7 @@ def export_run(
     parts = portable(fitted, numbers, fills)
     folder = Path(f"{run.resolve().name}-export") if output is None else output
     if folder.exists() and not folder.is_dir():
-        raise CurvaeError(f"{folder} is a file; give a folder with output=…")
+        raise CurvaeError(f"{folder} is a file; give a folder with `output=…`")
     names = [f"{part.name}{ending}" for ending, asked in ((".onnx", onnx), (".pt2", torch)) if asked for part in parts]
     paths = [output_file(folder / name, Path(name), force) for name in (*names, INTERFACE)]
     advance = reporter.counter("exporting", len(parts))

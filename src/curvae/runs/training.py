@@ -89,7 +89,7 @@ def start_run(
     with ExitStack() as held:
         if resume:
             if folder is None:
-                raise CurvaeError("resume=True needs the run folder; give it with output=…")
+                raise CurvaeError("`resume=True` needs the run folder; give it with `output=…`")
             held.enter_context(locked(folder) if folder.is_dir() else nullcontext())
             before = read_description(folder, kind)
             source, config, asked = _require_same_request(folder, before, source, configs, settings, asked)
@@ -108,7 +108,7 @@ def start_run(
         if before and data.fingerprint != before["data"]["fingerprint"]:
             raise CurvaeError(
                 f"{source.path} is not the data that {folder} was started with; "
-                "give that data, or start a new run without resume=True"
+                "give that data, or start a new run without `resume=True`"
             )
         named = {name: value for name, value in settings.items() if name in typed}
         made = plan(read, data, config, named, before, **asked)
@@ -155,13 +155,13 @@ def _require_same_request(
     for name, value in now.items():
         same = (known[name].parse_word(value) if name in known else value) == before[name]
         if not same and (name, value) != ("likelihood", "auto"):
-            started = f"no {name}=…" if before[name] is None else f"{name}={json.dumps(before[name])}"
+            started = f"no `{name}=…`" if before[name] is None else f"`{name}={json.dumps(before[name])}`"
             other.append(f"{started}, not {', '.join(map(str, value)) if isinstance(value, tuple | list) else value}")
     if other:
         raise CurvaeError(f"the run was started with {' and '.join(other)}; leave the option out, or start a new run")
     for name, advice in first.files.items():
         if description["source"].get(name) is not None and getattr(first, name) is None:
-            raise CurvaeError(f'{folder} was started with {advice} with {name}="{description["source"][name]}"')
+            raise CurvaeError(f'{folder} was started with {advice} with `{name}="{description["source"][name]}"`')
     return first, config, others
 
 
@@ -201,7 +201,7 @@ def train_run(
     if together > 1:
         if (repeats or 1) > 1:
             raise CurvaeError(
-                "repeats=… and processes=… cannot be combined: several processes train one model; drop one"
+                "`repeats=…` and `processes=…` cannot be combined: several processes train one model; drop one"
             )
         require_shareable(together, Config(**settings), device)
 

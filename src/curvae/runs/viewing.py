@@ -325,25 +325,31 @@ class Shown:
         """Raise for what a map of a `graph` or of rows, on a `page` or in a picture, cannot show."""
         picture, names = not page, self.names > 0
         for refused, reason in (
-            (self.find and self.anonymous, "anonymous=True leaves out ids; give find=… or anonymous=True, not both"),
+            (
+                self.find and self.anonymous,
+                "`anonymous=True` leaves out ids; give `find=…` or `anonymous=True`, not both",
+            ),
             (
                 picture and self.explain,
-                "explain=True is for pages, on which rows can be clicked; leave it out, or write an .html file",
+                "`explain=True` is for pages, on which rows can be clicked; leave it out, or write an .html file",
             ),
             (
                 picture and self.show,
-                "show=… is for pages; a picture has the colours of one column, given with label=…",
+                "`show=…` is for pages; a picture has the colours of one column, given with `label=…`",
             ),
-            (picture and self.find, "find=… is for pages, which show ids; leave it out, or write an .html file"),
+            (picture and self.find, "`find=…` is for pages, which show ids; leave it out, or write an .html file"),
             (
                 names and page,
-                "names=… is for pictures, a page has names by itself; choose a picture with output=…, or leave it out",
+                "`names=…` is for pictures, a page has names by itself; choose one with `output=…`, or leave it out",
             ),
-            (names and not graph, f"{run} is no run of curvae graph: no row has more edges; leave out names=…"),
-            (names and self.anonymous, "anonymous=True leaves out names; give names=… or anonymous=True, not both"),
+            (names and not graph, f"{run} is no run of curvae graph: no row has more edges; leave out `names=…`"),
+            (
+                names and self.anonymous,
+                "`anonymous=True` leaves out names; give `names=…` or `anonymous=True`, not both",
+            ),
             (
                 graph and self.rows is not None,
-                f"{run} holds a model of a graph, whose map shows its nodes; leave out rows=…",
+                f"{run} holds a model of a graph, whose map shows its nodes; leave out `rows=…`",
             ),
         ):
             if refused:
@@ -388,7 +394,7 @@ def _view(
     graph = fitted_class(description) is FittedGraph
     if total > own and (shown.thumbnails or shown.explain):
         option = "thumbnails" if shown.thumbnails else "explain"
-        raise CurvaeError(f"{run} has {total:,} rows, of which a map shows a sample; leave out {option}=True")
+        raise CurvaeError(f"{run} has {total:,} rows, of which a map shows a sample; leave out `{option}=True`")
     embedding, projection = _project_factor(description, whole, shown.factor)
     facts = description.get("data", {})
     schema = None if facts.get("schema") is None else Schema.from_json(facts["schema"])
@@ -401,9 +407,9 @@ def _view(
     name, root = embedding.placed[0].name, None if shown.anonymous else description.get("root")
     sample = f"a sample by density is shown: {own:,} of {total:,} rows"
     if total > own:
-        reporter.say(f"{sample}; to have a row in it for sure, give find=…")
+        reporter.say(f"{sample}; to have a row in it for sure, give `find=…`")
     if len(names) > 1:
-        others = " or ".join(f'factor="{other}"' for other in names if other != name)
+        others = " or ".join(f'`factor="{other}"`' for other in names if other != name)
         reporter.say(f"the map shows the factor {name} of the product; for another give {others}")
     joined = "" if edges is None else f", {count(edges.shape[1], 'edge')}"
     thinned = edges is not None and edges.shape[1] > _MOST_EDGES
@@ -472,10 +478,10 @@ def _columns(table: pd.DataFrame, matched: Mapping[str, Any], name: str, shown: 
     asked = dict.fromkeys(column for column in (first, *shown.show, last) if column is not None)
     for column in asked:
         if column not in known:
-            where = "give the table it is in with data=…" if shown.data is None else f"there are {quoted(known)}"
+            where = "give the table it is in with `data=…`" if shown.data is None else f"there are {quoted(known)}"
             raise CurvaeError(f"there is no column {column!r} to show; {where}")
         if shown.anonymous and np.array_equal(texts_of(known[column], strip=True), table["id"].str.strip()):
-            raise CurvaeError(f"column {column!r} holds the ids, which anonymous=True leaves out; show another")
+            raise CurvaeError(f"column {column!r} holds the ids, which `anonymous=True` leaves out; show another")
     return {column: known[column] for column in asked}
 
 
@@ -533,7 +539,7 @@ def _expected(run: Path, whole: Embedding, rows: int) -> dict[str, Any]:
     if rows > _MOST_EXPLAINED:
         raise CurvaeError(
             f"{run} has {rows:,} rows, and changes between rows are shown of up to {_MOST_EXPLAINED:,}; leave out "
-            "explain=True"
+            "`explain=True`"
         )
     found = expected_rows(loaded.fitted, whole, context=average_context(loaded.data.covariates))
     return {
@@ -546,10 +552,11 @@ def _images(run: Path, shown: Shown, description: Mapping[str, Any], schema: Sch
     """Read the images that the run was trained on, and those of new rows."""
     name = str(description.get("source", {}).get("name"))
     if schema is None or schema.kind != "images":
-        raise CurvaeError(f"{run} was not trained on images, so there are no thumbnails; leave out thumbnails=True")
+        raise CurvaeError(f"{run} was not trained on images, so there are no thumbnails; leave out `thumbnails=True`")
     if shown.data is None and name not in BUILT_IN:
         raise CurvaeError(
-            f"the images are not in the run; give them with data=…, as in data={json.dumps(name, ensure_ascii=False)}"
+            "the images are not in the run; give them with `data=…`, as in "
+            f"`data={json.dumps(name, ensure_ascii=False)}`"
         )
     files = [file for file in (shown.data or name, shown.rows) if file is not None]
     own, *new = (load(file, schema=schema, missing=description["source"].get("missing", "error"))[0] for file in files)
@@ -599,7 +606,7 @@ def explain_run(
     start = str(loaded.description["root"]) if start is None and loaded.description.get("root") is not None else start
     ends = sorted(set(labels) - {""}) if end is None else [end]
     if not ends:
-        raise CurvaeError(f'the rows of {run} have no labels; say which one with end=…, such as end="{ids[-1]}"')
+        raise CurvaeError(f'the rows of {run} have no labels; say which one with `end=…`, such as `end="{ids[-1]}"`')
     first = None if start is None else _named_rows(run, ids, labels, start, "start")
     last = {name: _named_rows(run, ids, labels, name, "end") for name in ends}
     how: dict[str, Any] = {"columns": count, "context": average_context(loaded.data.covariates), "seed": seed}
@@ -635,4 +642,4 @@ def _named_rows(run: Path, ids: NDArray[Any], labels: NDArray[Any], name: str, p
     near = get_close_matches(name, [*known, *map(str, ids)], 1)
     such = f"labels are such as {quoted(known[:3])}, " if known else ""
     hint = f"did you mean {near[0]!r}?" if near else f"{such}ids are such as {quoted(ids[:3])}"
-    raise CurvaeError(f"{run} has no row and no label {name!r} for {parameter}=…; {hint}")
+    raise CurvaeError(f"{run} has no row and no label {name!r} for `{parameter}=…`; {hint}")

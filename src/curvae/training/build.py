@@ -113,14 +113,14 @@ def require_buildable(config: Config, layout: Layout) -> None:
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
     if config.encode_covariates and not layout.covariates:
-        raise CurvaeError("there are no covariates to give to the encoder; name some, or drop encode_covariates")
+        raise CurvaeError("there are no covariates to give to the encoder; name some, or drop `encode_covariates`")
     width = NETWORKS[config.network].width(layout.shape or (layout.features,), layout.inputs)
     sizes = (width, *config.layers, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
         f"a model with layers of {', '.join(f'{size:,}' for size in sizes)}",
-        fix="lower hidden or the dimension",
+        fix="lower `hidden` or the dimension",
     )
     make_space(config)
 

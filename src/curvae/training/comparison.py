@@ -138,7 +138,7 @@ def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -
         raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
     if any(factor.learned for factor in config.factors):
         raise CurvaeError(
-            'a comparison chooses among fixed curvatures; drop curvature="learn", or write h2 for h2:learn in the space'
+            'a comparison chooses among fixed curvatures; drop `curvature="learn"`, or write h2 for h2:learn in a space'
         )
     if config.space is not None and not any(factor.curved for factor in config.factors):
         raise CurvaeError(

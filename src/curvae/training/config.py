@@ -86,12 +86,12 @@ def choose_device(device: str) -> torch.device:
         found = torch.device(device)
     if found is not None and not has_float64(found.type):
         raise CurvaeError(
-            f"device {device} has no float64, which the geometry of curved spaces is computed in; use device cpu"
+            f'device {device} has no float64, which the geometry of curved spaces is computed in; use `device="cpu"`'
         )
     if found is None or found.type not in ("cpu", "cuda"):
-        raise CurvaeError(f"device must be auto, cpu or cuda, got {device!r}")
+        raise CurvaeError(f"`device` must be auto, cpu or cuda, got {device!r}")
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise CurvaeError("device cuda was asked for, but there is none; use device cpu")
+        raise CurvaeError('device cuda was asked for, but there is none; use `device="cpu"`')
     return found
 
 

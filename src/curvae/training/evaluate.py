@@ -219,7 +219,7 @@ def health(fitted: FittedModel, embedding: Embedding) -> list[str]:
     if kl >= _EMPTY and config.patience is None and watched and max(watched) - watched[-1] > _OVERFIT:
         warnings.append(
             f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
-            f'fallen by {max(watched) - watched[-1]:.1f} nats; use patience="auto", which keeps the best weights'
+            f'fallen by {max(watched) - watched[-1]:.1f} nats; use `patience="auto"`, which keeps the best weights'
         )
     scales = [one.prior_scale for one in fitted.figures]
     return warnings + map_health(embedding, kl, scales, " of validation rows" if held else "")
@@ -237,7 +237,7 @@ def map_health(embedding: Embedding, kl: float, prior_scale: ArrayLike, of: str 
     if kl < _EMPTY:
         return [
             f"the map is empty: the divergence{of} from the prior is {max(kl, 0.0):.2g} nat, so the latent space is "
-            "not used; the data may have no structure, else train longer, lower beta or widen hidden"
+            "not used; the data may have no structure, else train longer, lower `beta` or widen `hidden`"
         ]
     parts = zip(embedding.parts, np.atleast_1d(prior_scale), strict=True)
     return [warning for part, scale in parts for warning in _factor_health(part, scale, len(embedding.placed) > 1)]
@@ -252,12 +252,12 @@ def _factor_health(part: Embedding, prior_scale: float, named: bool) -> list[str
         where = f"in the factor {name} " if named else ""
         warnings.append(
             f"all points lie together {where}beside the scale of the prior, so the map shows little; "
-            f"train longer{', leave the factor out' if named else ''} or lower beta"
+            f"train longer{', leave the factor out' if named else ''} or lower `beta`"
         )
     elif active < part.dim:
         warnings.append(
             f"only {active} of {part.dim} {f'dimensions of the factor {name}' if named else 'latent dimensions'} are "
-            f"in use; dimension {active} is enough, or lower beta"
+            f"in use; dimension {active} is enough, or lower `beta`"
         )
     rim = float((np.linalg.norm(part.ball, axis=1) / part.chart.rim > _RIM).mean())
     if rim > 0.5:
@@ -511,7 +511,7 @@ def missing_links(
         second; and the probability of an edge between the centres of both, (count,).
     """
     if count < 1:
-        raise CurvaeError(f"count must be at least 1, got {count}")
+        raise CurvaeError(f"`count` must be at least 1, got {count}")
     embedding = embed_graph(fitted, graph) if embedding is None else embedding
     nodes, links = np.arange(graph.n_nodes), graph.links()
     best, near = np.empty((0, 2), np.int64), np.empty(0)

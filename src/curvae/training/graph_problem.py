@@ -69,7 +69,9 @@ _START_BALANCED = 0.2  # the same where pairs are balanced, which do not press n
 def require_buildable_graph(config: GraphConfig, nodes: int, features: int | None = None) -> None:
     """Raise for a model that cannot be built, without building it; arguments as of `build_graph_model`."""
     if features is not None and config.encoder == "free":
-        raise CurvaeError('encoder="free" cannot read features of nodes; leave them out, or use encoder="convolutions"')
+        raise CurvaeError(
+            '`encoder="free"` cannot read features of nodes; leave them out, or use `encoder="convolutions"`'
+        )
     inputs, factors = nodes if features is None else features, len(config.factors)
     # Models of products, or with popularity, hold numbers of all pairs that they see.
     all_pairs = config.pairs == "all" and listed(config) and exact(nodes, listed=True)
@@ -77,7 +79,7 @@ def require_buildable_graph(config: GraphConfig, nodes: int, features: int | Non
     memory.require(
         16 * inputs * config.layers[0] + nodes * (64 * sum(config.layers) + 8 * config.samples * config.dim) + pairs,
         f"a model of {nodes:,} nodes with {inputs:,} inputs",
-        fix="lower hidden or samples",
+        fix="lower `hidden` or `samples`",
     )
     make_space(config)
 
@@ -501,7 +503,7 @@ def plan_graphs(
         if graph.directed != config.directed:
             kind = "a" if graph.directed else "no"
             raise CurvaeError(
-                f"edges of the graph have {kind} direction; set directed={graph.directed} in the settings"
+                f"edges of the graph have {kind} direction; set `directed={graph.directed}` in the settings"
             )
         split = None if splits is None else splits[i]
         tasks.append(GraphTask(i, Task.label(i, len(configs), config), config, graph, split))
@@ -514,7 +516,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
 
     build: Build = build_graph_model
 
-    remedy = "lower hidden or samples"
+    remedy = "lower `hidden` or `samples`"
 
     def fingerprinted(self, tasks: Sequence[GraphTask]) -> list[GraphTask]:
         splits = ("" if task.split is None else digest(task.split.train.astype("<i8")) for task in tasks)

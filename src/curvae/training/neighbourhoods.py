@@ -211,7 +211,7 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
     if not bool(np.abs(x).max() < _LARGEST):
         raise CurvaeError(
             f"values beyond {_LARGEST:g} are too large to tell which rows are near each other; scale them, leave "
-            'standardise on, or use neighbours="off"'
+            'standardise on, or use `neighbours="off"`'
         )
     count = len(x)
     k = min(k, count - 1)

@@ -62,7 +62,7 @@ def process_count(asked: int | None) -> int:
     if started is None:
         return 1 if asked is None else asked
     if asked not in (None, started.size):
-        raise CurvaeError(f"torchrun started {started.size} processes, not {asked}; leave out processes=…")
+        raise CurvaeError(f"torchrun started {started.size} processes, not {asked}; leave out `processes=…`")
     return started.size
 
 
@@ -75,19 +75,22 @@ def is_worker(count: int) -> bool:
 def require_shareable(count: int, config: Config, device: torch.device | str = "cpu") -> None:
     """Raise unless so many processes can train a model of this configuration together."""
     if count < 1 or SHARDS % count:
-        raise CurvaeError(f"processes must be one of 1, 2, 4, 8, 16, 32 and {SHARDS}, got {count}")
+        raise CurvaeError(f"`processes` must be one of 1, 2, 4, 8, 16, 32 and {SHARDS}, got {count}")
     if count == 1:
         return
     if not distributed.is_available():
-        raise CurvaeError("this PyTorch was built without torch.distributed, which processes=… needs; install another")
+        raise CurvaeError(
+            "this PyTorch was built without torch.distributed, which `processes=…` needs; install another"
+        )
     if config.uses_neighbours:
         raise CurvaeError(
-            f'neighbours="{config.neighbours}" needs all rows of a batch in one process, to compare them; use '
-            'neighbours="off", or drop processes=…'
+            f'`neighbours="{config.neighbours}"` needs all rows of a batch in one process, to compare them; use '
+            '`neighbours="off"`, or drop `processes=…`'
         )
     if config.batch_size < SHARDS:
         raise CurvaeError(
-            f"batches of {config.batch_size} rows are too small for several processes; use batch_size={SHARDS} or more"
+            f"batches of {config.batch_size} rows are too small for several processes; use "
+            f"`batch_size={SHARDS}` or more"
         )
     found = torch.cuda.device_count()
     if torch.device(device).type == "cuda" and launched() is None and count > found:
@@ -181,9 +184,9 @@ def _explain_loss(store: Any, workers: Sequence[Any]) -> CurvaeError:
         ((worker.exitcode, rank) for rank, worker in enumerate(workers, 2) if worker.exitcode), default=(0, 0)
     )
     if not code:
-        return CurvaeError("a process of the training was lost; go on with resume=True")
+        return CurvaeError("a process of the training was lost; go on with `resume=True`")
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return CurvaeError(f"process {rank} of {len(workers) + 1} {how}; go on with resume=True")
+    return CurvaeError(f"process {rank} of {len(workers) + 1} {how}; go on with `resume=True`")
 
 
 # --- the others -------------------------------------------------------------------------------------------------------

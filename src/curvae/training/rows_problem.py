@@ -82,7 +82,9 @@ def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
     if size is not None:
         if not family.uses_size:
             able = " or ".join(f'"{other}"' for other, known in LIKELIHOODS.items() if known.uses_size)
-            raise CurvaeError(f"an exposure needs likelihood={able}, not {name}; ask for it, or leave out exposure=…")
+            raise CurvaeError(
+                f"an exposure needs `likelihood={able}`, not {name}; ask for it, or leave out `exposure=…`"
+            )
         positive = (bool((np.isfinite(block) & (block > 0)).all()) for block in row_blocks(size))
         if size.shape != (len(arrays),) or not all(positive):
             raise CurvaeError("exposure must be a positive, finite number for every row; correct it")
@@ -155,7 +157,7 @@ def plan_rows(
         memory.require(
             8.0 * config.samples * rows_at_once * max(layout.features, config.dim),
             f"a training with batches of {rows_at_once:,} rows and {config.samples:,} draws of each",
-            fix="lower batch_size or samples",
+            fix="lower `batch_size` or `samples`",
         )
         config = resolve_defaults(replace(config, likelihood=likelihood), split.counts, layout, why)
         key = arrays, config.scaled(layout).tobytes(), split.test.tobytes()
@@ -179,7 +181,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
     samples: int = SAMPLES
     shown: NDArray[np.int64] | None = None
 
-    remedy = "lower hidden or batch_size"
+    remedy = "lower `hidden` or `batch_size`"
 
     def fingerprinted(self, tasks: Sequence[RowsTask]) -> list[RowsTask]:
         hashed, found = cache(_hash_arrays), []

@@ -359,7 +359,7 @@ def checkpoint_errors(folder: Path) -> Iterator[None]:
         message = str(error).splitlines()[0]
         raise CurvaeError(
             f"the checkpoint in {folder / _FOLDER} does not fit this run ({message}); "
-            "start again in another folder, or without resume=True"
+            "start again in another folder, or without `resume=True`"
         ) from error
 
 

@@ -273,7 +273,7 @@ def save_fitted(
 def unfinished_error(folder: Path, description: Mapping[str, Any], kind: str) -> CurvaeError:
     """Name the whole command that finishes a run; only its beginning where the run was not started by a command."""
     if not (typed := description.get("command")):
-        return CurvaeError(f"{folder} is not finished; finish it with {COMMANDS[kind]} and resume=True")
+        return CurvaeError(f"{folder} is not finished; finish it with {COMMANDS[kind]} and `resume=True`")
     where = "" if re.search(r" (-o|--output)", typed) else f" -o {shlex.quote(str(folder))}"
     return CurvaeError(f"{folder} is not finished; finish it with: {typed}{where} --resume")
 

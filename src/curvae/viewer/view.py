@@ -181,7 +181,7 @@ def sheets(images: NDArray[np.floating]) -> tuple[dict[str, int], list[str]]:
     side = min(32, math.isqrt(_PIXELS // max(1, rows)))
     if side < _SMALLEST:
         raise CurvaeError(
-            f"{rows:,} thumbnails do not fit into a page; leave out thumbnails=True, or embed fewer rows "
+            f"{rows:,} thumbnails do not fit into a page; leave out `thumbnails=True`, or embed fewer rows "
             f"(at most {_PIXELS // _SMALLEST**2:,})"
         )
     factor = max(1.0, max(height, width) / side)
@@ -303,7 +303,7 @@ class View:
             if values is not None and len(values) != count:
                 raise CurvaeError(f"{len(values)} {name} for {count} points; give one a point")
         if self.edges is not None and self.new is not None:
-            raise CurvaeError("new rows have no edges; give new=… or edges=…, not both")
+            raise CurvaeError("new rows have no edges; give `new=…` or `edges=…`, not both")
         names = ("edges", "edges of the hierarchy")
         for name, ends, limit in zip(names, self._ends, (count, len(self._nodes)), strict=True):
             if ends.ndim != 2 or len(ends) != 2 or (ends.size and not 0 <= ends.min() <= ends.max() < limit):

@@ -41,7 +41,9 @@ def outside_unit_interval(x: Matrix, layout: Layout | None = None) -> str | None
         low, high = min(low, 0.0), max(high, 0.0)
     if low >= 0 and high <= 1:
         return None
-    return f"needs values in [0, 1], but they go from {low:.4g} to {high:.4g}; scale them, or use likelihood gaussian"
+    return (
+        f'needs values in [0, 1], but they go from {low:.4g} to {high:.4g}; scale them, or use `likelihood="gaussian"`'
+    )
 
 
 BERNOULLI = Family(

@@ -89,7 +89,7 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
         return None
     return (
         "needs one-hot columns (each block of columns sums to 1 in every row, or is missing as a whole); name the text "
-        "columns with categorical=…, or use another likelihood"
+        "columns with `categorical=…`, or use another likelihood"
     )
 
 

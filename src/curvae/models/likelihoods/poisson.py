@@ -44,9 +44,9 @@ class Poisson(Likelihood):
 def _refusal(x: Matrix, layout: Layout) -> str | None:
     values = stored_values(x)
     if values.size and float(values.min()) < 0:
-        return f"needs counts, but there is a value of {float(values.min()):.4g}; use likelihood gaussian"
+        return f'needs counts, but there is a value of {float(values.min()):.4g}; use `likelihood="gaussian"`'
     if bool((values != values.round()).any()):
-        return "needs counts, but not all values are whole numbers; use likelihood gaussian"
+        return 'needs counts, but not all values are whole numbers; use `likelihood="gaussian"`'
     return None
 
 
