@@ -470,7 +470,7 @@ def test_parquet_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_format_of_tables_is_registered_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TABLES, ".rows", lambda path: pd.DataFrame({"a": [1, 2], "kind": ["x", "y"]}))
-    data, _ = load(write(tmp_path, "anything", "t.ROWS"), label="kind")
+    data, _ = load(write(tmp_path, b"\0anything", "t.ROWS"), label="kind", memory="1MB")
     assert data.x.tolist() == [[1.0], [2.0]] and data.labels is not None and data.labels.tolist() == ["x", "y"]
     assert ".rows" in refusal(tmp_path / "nothing.csv")
     graph = load_graph([("1", "2")], nodes=tmp_path / "t.ROWS", label="kind")

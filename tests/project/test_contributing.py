@@ -122,7 +122,8 @@ def test_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, _ = load(tmp_path / "t.csv", id="name", missing="mean")
     for ending in (".jsonl", ".jsonl.gz"):
         frame.to_json(tmp_path / f"t{ending}", orient="records", lines=True)
-        assert load(tmp_path / f"t{ending}", id="name", missing="mean")[0].fingerprint == expected.fingerprint
+        read, _ = load(tmp_path / f"t{ending}", id="name", missing="mean", memory="1MB")  # as commands read it
+        assert read.fingerprint == expected.fingerprint
     whole = (tmp_path / "t.jsonl.gz").read_bytes()
     for name, content, says in [
         ("cut.jsonl", b'{"a": 1}\n{"a"', "cannot be read as JSON lines"),

@@ -232,6 +232,7 @@ def console_reporter(quiet: bool, words: Callable[[str], str], resumable: Callab
     """
     silent = LazyModule("curvae.runs").Reporter(
         command=shell_command,
+        words=words,
         started=command_line(),
         resumable=lambda options: resumable(completed_command(typed_options(options, "fit"))),
     )

@@ -220,7 +220,7 @@ def read_table(
     known = {*roles.asked, *trained.asked, *(() if schema is None else schema.column_names)}
     names, categories = {*roles.names, *trained.names}, {*roles.categorical, *trained.categorical}
     table: Table | None = None
-    if storage is not None:
+    if storage is not None and _reader(path) in (None, _read_parquet):
         covariates, wanted = {*roles.covariates, *trained.covariates}, None if schema is None else known
         table = store_table(path, known, names, categories, covariates, wanted, storage, messages)
     if table is None:
@@ -228,11 +228,15 @@ def read_table(
     return sort_columns(table, roles, schema, messages, missing)
 
 
+def _reader(path: Path) -> Callable[[Path], pd.DataFrame] | None:
+    return next((one for ending, one in TABLES.items() if one and path.name.lower().endswith(ending)), None)
+
+
 def read_frame(
     path: Path, known: Collection[str], texts: Collection[str], messages: Messages, first: bool = False
 ) -> pd.DataFrame:
     """Read a table as a frame; see `read_text`, which also reads files with other endings, for the arguments."""
-    reader = next((one for ending, one in TABLES.items() if one and path.name.lower().endswith(ending)), None)
+    reader = _reader(path)
     frame = read_text(path, known, texts, messages, first) if reader is None else reader(path)
     if not len(frame):
         raise CurvaeError(f"{path.name} has a header but no rows; add rows")

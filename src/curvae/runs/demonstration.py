@@ -93,5 +93,15 @@ def demonstrate(
         page, title = output / "report.html", "Curvae: a hierarchy found, and none invented"
         verdict = f"On a tree: {tree_result.verdict} On flat data: {flat_result.verdict}"
         write_json(output / _FIGURES, {name: result.to_json() for name, result in found.items()})
-        write_report(page, title, verdict, "good" if good else "neutral", notes, sections, seed, reporter.started)
+        write_report(
+            page,
+            title,
+            verdict,
+            "good" if good else "neutral",
+            notes,
+            sections,
+            seed,
+            reporter.started,
+            words=reporter.words,
+        )
         return page, found

@@ -165,7 +165,17 @@ def diagnose_data(
             title = f"Is there a hierarchy in {source.to_json()['name']}?"
             tone: Tone = "good" if found.outcome == "tree-like" else "neutral"
             sections = [pages.diagnosis_section(found, data.labels), pages.delta_section(found), prepared]
-            write_report(output, title, found.sentence, tone, data.warnings, sections, seed, reporter.started)
+            write_report(
+                output,
+                title,
+                found.sentence,
+                tone,
+                data.warnings,
+                sections,
+                seed,
+                reporter.started,
+                words=reporter.words,
+            )
     if distances:
         return found, source.step("diagnose", distances=True, output=output or _REPORT, seed=seed + 1)
     if found.outcome == "flat":
@@ -314,7 +324,9 @@ def judge_map(
         title = f"How faithful is {embedding.name} to {Path(source.path).name}?"
         tone: Tone = "neutral" if judged.behind else "good"
         sections = [pages.faithful_section(judged), pages.data_section(data, notes)]
-        write_report(output, title, judged.verdict, tone, data.warnings, sections, seed, reporter.started)
+        write_report(
+            output, title, judged.verdict, tone, data.warnings, sections, seed, reporter.started, words=reporter.words
+        )
     return judged, following
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from itertools import count
@@ -153,8 +154,14 @@ def write_report(
     seed: int,
     command: str,
     following: str = "",
+    words: Callable[[str], str] = str,
 ) -> None:
-    """Write the page that tells what was found; `command` makes it again, and `following` is to be run next."""
+    """Write the page that tells what was found; `command` makes it again, and `following` is to be run next.
+
+    Parameters that warnings and paragraphs name are put into the words of whoever started the run.
+    """
+    warnings = [words(text) for text in warnings]
+    sections = [replace(section, text=[words(text) for text in section.text]) for section in sections]
     report = Report(title, verdict, tone, warnings, sections, command, versions(), seed, today(), following)
     write_text(path, report.html())
 

@@ -200,6 +200,7 @@ class Reporter:
         say, warn: take a message.
         progress: takes the name of a task, the work done, the work in all, and the latest figures.
         command: puts a step into the words of whoever started the run.
+        words: puts the parameters that a message names into these words.
         started: what started the run, in the same words.
         resumable: called once the run can be resumed, with the options that are needed for that besides those it has.
     """
@@ -208,6 +209,7 @@ class Reporter:
     warn: Callable[[str], None] = lambda text: None
     progress: Callable[[str, float, float, str], None] = lambda task, done, total, text: None
     command: Callable[[Step], str] = lambda step: " ".join([step.action, *step.arguments])
+    words: Callable[[str], str] = str
     started: str = ""
     resumable: Callable[[Mapping[str, Any]], None] = lambda options: None
 

@@ -27,7 +27,7 @@ from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import graph_faithfulness
 from ..maps.embedding import frames_from_json
-from ..models.likelihoods import choose_likelihood
+from ..models.likelihoods import LIKELIHOODS, choose_likelihood
 from ..settings import require_count
 from ..training import Embedding, Fitted, FittedGraph, Split, impute
 from ..training.evaluate import Likelihoods, embed, embed_graph, likelihoods, neighbourhood, score_links
@@ -340,7 +340,7 @@ def _filled_table(x: Any, data: Dataset, schema: Schema, likelihood: str) -> pd.
     """
     x = x if isinstance(x, np.ndarray) else x.toarray()
     counts = [len(column.features) for column in schema.columns]
-    whole = likelihood == "poisson" or np.repeat([column.binary for column in schema.columns], counts)
+    whole = LIKELIHOODS[likelihood].uses_size or np.repeat([column.binary for column in schema.columns], counts)
     covariates = {} if data.context is None else source_columns(data.context, schema.covariates)
     for column in schema.covariates:
         if column.categories is None and covariates:  # without what rounding left when it was standardised

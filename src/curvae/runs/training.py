@@ -232,6 +232,7 @@ def train_run(
             description["seed"],
             description["command"],
             found.advice,
+            reporter.words,
         )
         extra = {key: description[key] for key in ("command", "asked", "source", count, "root", "data")}
         extra |= {"orientation": frames_to_json(found.frames), "summary": summary}
@@ -311,7 +312,7 @@ def compare_run(
         write_json(folder / "comparison.json", found.to_json())
         title, tone = f"Is a curved space better for {description['source']['name']}?", TONES[found.outcome]
         report = title, found.verdict, tone, [*made.data.warnings, *warned], sections
-        write_report(folder / "report.html", *report, made.config.seed, description["command"])
+        write_report(folder / "report.html", *report, made.config.seed, description["command"], words=reporter.words)
         reporter.say(found.verdict)
     choices = [one.choice for one in found.criteria] if found.outcome == "none" else []
     best = float(found.choice or max(choices, default=0))
