@@ -224,7 +224,7 @@ def map_picture(
         embedding,
         projection,
         "Posterior centres",
-        "map of the rows on the disc",
+        "map of the rows",
         {"columns": {**known, **(columns or {})}, "hierarchy": lines, "title": title or ""},
         wide=wide,
     )
@@ -250,7 +250,7 @@ def graph_pictures(graph: Graph, embedding: Embedding, frames: Sequence[Frame], 
             part,
             projection,
             "Posterior centres of the nodes",
-            "map of the graph on the disc",
+            "map of the graph",
             {"columns": {name: values}, "edges": edges_drawn(graph.edges).T, "title": ""},
             some if graph.n_edges > EDGES_DRAWN else "",
             wide=graph.n_nodes <= LIVE,
@@ -461,11 +461,12 @@ def _training_section(
     def draw_radii(part: Embedding, place: int) -> list[Picture]:
         scale = fitted.figures[place].prior_scale if part.chart.radial else None
         how = {"dim": part.dim, "distribution": config.posterior}
+        drawn = f"Distances of the posterior centres from the origin{'' if scale is None else ', and of the prior'}."
         return [
             drawing(
                 (4.2, 2.8),
                 lambda axes: radius_histogram(axes, part.radius, part.c, scale, **how),
-                "Distances of the posterior centres from the origin, and the prior's.",
+                drawn,
                 "histogram of radii",
             )
         ]
