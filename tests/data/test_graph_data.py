@@ -158,13 +158,13 @@ def test_objects_of_other_libraries() -> None:
 
 def test_graphs_without_directions_are_refused_or_warned_of() -> None:
     for source in (nx.path_graph(4), csr_array(nx.to_numpy_array(nx.path_graph(4)))):
-        with pytest.raises(CurvaeError, match="have no direction; leave out directed=True"):
+        with pytest.raises(CurvaeError, match="have no direction; leave out `directed=True`"):
             load_graph(source, directed=True)
     both = load_graph([("a", "b"), ("b", "a")], directed=True)
-    assert both.warnings == ("every edge runs both ways, and no direction can be learned; leave out directed=True.",)
+    assert both.warnings == ("every edge runs both ways, and no direction can be learned; leave out `directed=True`.",)
     with pytest.raises(CurvaeError, match="sorted pairs i ≠ j"):
         Graph(np.array(["a", "b"]), np.array([[1, 1]]), directed=True)
-    with pytest.raises(CurvaeError, match="load it without directed=True"):
+    with pytest.raises(CurvaeError, match="load it without `directed=True`"):
         diagnose_graph(example()[1])
     assert Graph(np.array(["a", "b"]), np.array([[0, 1], [1, 0]]), directed=True).components.tolist() == [0, 0]
 

@@ -179,7 +179,7 @@ def test_a_first_line_of_known_nodes_is_an_edge(tmp_path: Path) -> None:
 
 
 def test_a_header_is_of_lists_of_edges(tmp_path: Path) -> None:
-    assert "leave out header=…" in refusal([("a", "b")], header=True)
+    assert "leave out `header=…`" in refusal([("a", "b")], header=True)
     matrix = "%%MatrixMarket matrix coordinate pattern symmetric\n2 2 1\n2 1\n"
     assert "g.mtx is no list of edges" in refusal(write(tmp_path, matrix, "g.mtx"), header=False)
     usual = write(tmp_path, "source,target\nann,ben\n")
@@ -217,7 +217,7 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
     graph = load_graph(write(tmp_path, gephi), weighted=True)
     assert weights(graph) == {frozenset("ab"): 2, frozenset("bc"): 0.5}
     assert load_graph(write(tmp_path, gephi)).notes[1] == (
-        "left out: 3 columns beside the names; use weighted=True to read weights."
+        "left out: 3 columns beside the names; use `weighted=True` to read weights."
     )
 
 
@@ -229,14 +229,14 @@ def test_tables_of_many_columns_name_their_nodes(tmp_path: Path, monkeypatch: py
     frame.to_csv(bare := tmp_path / "bare.csv", index=False, header=False)
     for source in (table, parquet, frame):
         message = refusal(source)
-        assert "has 4 columns" in message and 'source_column="who" target_column="how"' in message
+        assert "has 4 columns" in message and '`source_column="who"` `target_column="how"`' in message
         assert ("PoincareVAE" if source is frame else f"curvae fit {source} ") in message
         graph = load_graph(source, source_column="to whom", target_column="who", directed=True)
         named = [tuple(pair) for pair in graph.names[graph.edges].tolist()]
         assert sorted(named) == [("ben", "ann"), ("cem", "ben"), ("dan", "cem")]
         assert any("left out: 2 columns" in note for note in graph.notes)
         assert "did you mean 'to whom'?" in refusal(source, source_column="who", target_column="too whom")
-    assert 'source_column="1" target_column="2"' in refusal(bare)
+    assert '`source_column="1"` `target_column="2"`' in refusal(bare)
     for large in (reading.LARGE, 0):  # the second is read in pieces
         monkeypatch.setattr(reading, "LARGE", large)
         assert pairs(load_graph(bare, source_column="1", target_column="3")) == pairs(graph)
@@ -248,7 +248,7 @@ def test_tables_of_many_columns_name_their_nodes(tmp_path: Path, monkeypatch: py
     assert load_graph(numbers, source_column="1", target_column="2").edges.tolist() == [[0, 1], [0, 2]]
     assert "both are 'who'" in refusal(table, source_column="who", target_column="who")
     assert "give both" in refusal(table, source_column="who")
-    assert "leave out source_column=…" in refusal([("a", "b")], source_column="1", target_column="2")
+    assert "leave out `source_column=…`" in refusal([("a", "b")], source_column="1", target_column="2")
 
 
 def test_weights_of_lists(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_bad_lists_are_refused(tmp_path: Path, case: str) -> None:
 )
 def test_wrong_weights_are_refused(tmp_path: Path, content: str, part: str) -> None:
     message = refusal(write(tmp_path, content, "g.edges"), weighted=True)
-    assert part in message and "leave out weighted=True" in message
+    assert part in message and "leave out `weighted=True`" in message
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -672,7 +672,7 @@ def test_sparse_matrices(tmp_path: Path, make: Any) -> None:
     sp.save_npz(tmp_path / "g.npz", sp.csr_array(matrix))
     assert load_graph(tmp_path / "g.npz", weighted=True).fingerprint == graph.fingerprint
     unweighted = load_graph(matrix)
-    assert unweighted.notes[0] == "weights were left out; use weighted=True to read them."
+    assert unweighted.notes[0] == "weights were left out; use `weighted=True` to read them."
     np.testing.assert_array_equal(unweighted.adjacency().toarray(), nx.to_numpy_array(oracle) > 0)
 
 
@@ -745,7 +745,7 @@ def test_graphml(tmp_path: Path) -> None:
     assert graph.labels is not None and graph.labels.tolist() == ["u & v", "none", "none"]
     np.testing.assert_array_equal(graph.features, [[1.5], [2], [3]])
     assert weights(graph) == {frozenset("ab"): 2, frozenset("bc"): 0.5} and graph.notes == ()
-    assert load_graph(path).notes == ("weights were left out; use weighted=True to read them.",)
+    assert load_graph(path).notes == ("weights were left out; use `weighted=True` to read them.",)
     bare = (HEAD + KEYS + BODY).replace(' xmlns="http://graphml.graphdrawing.org/xmlns"', "")
     assert (
         load_graph(write(tmp_path, bare, "g.xml"), weighted=True).fingerprint
@@ -891,7 +891,7 @@ def test_torch_geometric() -> None:
     np.testing.assert_array_equal(graph.features, x.numpy())
     assert graph.feature_names == ("x1", "x2") and graph.label_name == "y"
     assert graph.labels is not None and graph.labels.tolist() == ["0", "1", "1", "0", "2"]
-    assert graph.notes[:2] == ("weights were left out; use weighted=True to read them.", "left out: 1 self loop.")
+    assert graph.notes[:2] == ("weights were left out; use `weighted=True` to read them.", "left out: 1 self loop.")
     weighted = load_graph(source, weighted=True)
     assert weighted.weights is not None and weighted.weights.tolist() == [2, 3]
     bare = data.Data(edge_index=links[:, :4], num_nodes=4, y=torch.zeros(1))
@@ -900,7 +900,7 @@ def test_torch_geometric() -> None:
     assert "no edge_weight" in refusal(bare, weighted=True)
     assert "3 nodes and an edge to node 3" in refusal(data.Data(edge_index=links, num_nodes=3))
     table = pd.DataFrame({"node": range(6), "size": np.arange(6.0)})
-    assert "leave out isolated=True" in refusal(source, nodes=table, isolated=True)
+    assert "leave out `isolated=True`" in refusal(source, nodes=table, isolated=True)
     assert "type HeteroData" in refusal(data.HeteroData())
 
 

@@ -153,7 +153,7 @@ def test_pandas_name_of_an_index_can_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_name_of_two_lines_becomes_one(tmp_path: Path) -> None:
-    assert 'id="a b"' in refusal(write(tmp_path, '"a\nb",c\nx,1\ny,2\n'))
+    assert '`id="a b"`' in refusal(write(tmp_path, '"a\nb",c\nx,1\ny,2\n'))
 
 
 def test_an_index_beside_an_id_is_left_out(tmp_path: Path) -> None:
@@ -195,9 +195,13 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
                 'use `categorical=["type", "colour"]`',
             ],
         ),
-        ("a,b\n1,\n2,5\n2,5\ninf,6\n", {}, ["'a' (1), 'b' (1)", 'use missing="drop" or missing="mean", or train with']),
-        ("a,b\n1,\n2,5\ninf,6\n", {}, ["'a' (1), 'b' (1)", 'use missing="mean", or train with missing="model"']),
-        ("a,b\n1,2\n,\n3,5\n", {}, ['; use missing="drop" or missing="mean"']),
+        (
+            "a,b\n1,\n2,5\n2,5\ninf,6\n",
+            {},
+            ["'a' (1), 'b' (1)", 'use `missing="drop"` or `missing="mean"`, or train with'],
+        ),
+        ("a,b\n1,\n2,5\ninf,6\n", {}, ["'a' (1), 'b' (1)", 'use `missing="mean"`, or train with `missing="model"`']),
+        ("a,b\n1,2\n,\n3,5\n", {}, ['; use `missing="drop"` or `missing="mean"`']),
         ("a,b\nNA,\n,\n", {"missing": "mean"}, ["without a single value: 'a', 'b'"]),
         ("a,b\nNA,2\n1,\n", {"missing": "drop"}, ["every row has a missing value", 'missing="mean"']),
         ("a,b\nNA,2\n1,3\n4,\n", {"missing": "drop"}, ["only 1 row"]),
@@ -205,9 +209,13 @@ def test_a_missing_header_is_noticed(tmp_path: Path) -> None:
         ("a,b, a\n1,2,3\n4,5,6\n", {}, ["same name: 'a'"]),
         ("k,a\nx,1\nx,2\n", {"id": "k"}, ["column 'k'", "'x'", "more than once"]),
         ("k,a\nx,1\n,2\n", {"id": "k"}, ["1 row without an id"]),
-        ("Species,a\nx,1\ny,2\n", {"label": "species"}, ["no column 'species' for label=…", "did you mean 'Species'?"]),
+        (
+            "Species,a\nx,1\ny,2\n",
+            {"label": "species"},
+            ["no column 'species' for `label=…`", "did you mean 'Species'?"],
+        ),
         ("a,b\n1,2\n3,4\n", {"label": "zzz"}, ["no column 'zzz'", "its columns are 'a', 'b'"]),
-        ("a,b\n1,2\n3,4\n", {"categorical": ["c"]}, ["no column 'c' for categorical=…"]),
+        ("a,b\n1,2\n3,4\n", {"categorical": ["c"]}, ["no column 'c' for `categorical=…`"]),
         ("a,b\n1,2\n3,4\n", {"categorical": ["a"], "label": "a"}, ["'a' cannot be a feature and a label"]),
         ("a\nx\ny\n", {"label": "a"}, ["no column left to use as a feature"]),
         ("a,b\n1,2\n3,4,5\n6,7\n", {}, ["line 3 has 3 fields", "instead of 2"]),
@@ -414,7 +422,7 @@ def test_constant_and_wide_new_data_is_not_judged(tmp_path: Path, schema: Schema
         ("size,colour\n1,green\n2,red\n", {}, ["'colour'", "'green'", "it knows 'blue', 'red'"]),
         ("size,colour\nbig,red\n2,red\n", {}, ["'size' ('big' in row 1)", "trained on numbers"]),
         ("size,colour\n1,red\n", {"label": "nope"}, ["no column 'nope'"]),
-        ("size,colour\n1,red\n", {"categorical": ["size"]}, ["leave out categorical=…"]),
+        ("size,colour\n1,red\n", {"categorical": ["size"]}, ["leave out `categorical=…`"]),
         ("name,size,colour\nc,1,red\nc,2,red\n", {}, ["column 'name'", "'c'", "more than once"]),
     ],
 )

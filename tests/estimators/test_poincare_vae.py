@@ -330,7 +330,7 @@ def test_parameters_that_cannot_be(x, options, pattern):
 def test_steps_that_do_not_fit_in_memory_are_refused(x, monkeypatch):
     monkeypatch.setattr("curvae.data.memory.available", lambda: 10**6)
     with pytest.raises(
-        CurvaeError, match="10,000 draws of each needs about .* GB .* are free; lower batch_size or samp"
+        CurvaeError, match="10,000 draws of each needs about .* GB .* are free; lower `batch_size` or `samp"
     ):
         PoincareVAE(**{**FAST, "advanced": {"samples": 10_000}}).fit(x)
     PoincareVAE(**{**FAST, "advanced": {"samples": 2}}).fit(x)

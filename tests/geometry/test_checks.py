@@ -310,7 +310,7 @@ def test_layers_and_models_refuse_arrays_and_other_dimensions():
 
 def test_devices_without_float64_are_refused(monkeypatch):
     for device in ("mps", "mps:0"):
-        with pytest.raises(CurvaeError, match=f"^device {device} has no float64, .*; use device cpu$"):
+        with pytest.raises(CurvaeError, match=f'^device {device} has no float64, .*; use `device="cpu"`$'):
             choose_device(device)
     with pytest.raises(CurvaeError, match="device mps has no float64"):
         curvae.PoincareVAE(device="mps").fit(np.zeros((8, 3)))
@@ -318,7 +318,7 @@ def test_devices_without_float64_are_refused(monkeypatch):
         curvae.PoincareGraphVAE(device="mps").fit(np.array([[0, 1], [1, 2], [2, 3], [3, 0]]))
     with pytest.raises(CurvaeError, match="device mps has no float64"):
         fit(Config(epochs=1), np.zeros((8, 3)), device="mps")
-    with pytest.raises(CurvaeError, match="device must be auto, cpu or cuda"):
+    with pytest.raises(CurvaeError, match="`device` must be auto, cpu or cuda"):
         choose_device("meta")
 
     # A device that is there, in place of one that lacks float64.

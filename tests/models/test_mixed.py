@@ -379,7 +379,7 @@ def test_models_with_and_without_exposure_are_trained_side_by_side():
 @pytest.mark.parametrize("name", ["auto", "gaussian", "mixed"])
 def test_exposure_needs_a_likelihood_that_uses_it(name):
     x, hours = counts(40)
-    with pytest.raises(CurvaeError, match=r'exposure needs likelihood="poisson", not (gaussian|mixed)'):
+    with pytest.raises(CurvaeError, match=r'exposure needs `likelihood="poisson"`, not (gaussian|mixed)'):
         fit(replace(POISSON, likelihood=name), Arrays(x, size=hours))
 
 

@@ -151,7 +151,9 @@ def test_the_dense_network_keeps_its_weights_and_their_names():
 
 @pytest.mark.parametrize("shape", [(), (72,), (4, 18), (3, 8, 3)])
 def test_data_that_are_no_images_are_refused(shape):
-    with pytest.raises(CurvaeError, match=r'network="conv" needs images of at least 8 × 8 pixels.*use network="mlp"'):
+    with pytest.raises(
+        CurvaeError, match=r'`network="conv"` needs images of at least 8 × 8 pixels.*use `network="mlp"`'
+    ):
         build(BASE, Layout(72, shape=shape))
 
 
@@ -280,7 +282,7 @@ def test_a_run_on_images(tmp_path):
 def test_a_table_is_refused_before_anything_is_written(tmp_path):
     path = tmp_path / "table.npy"
     np.save(path, images())
-    with pytest.raises(CurvaeError, match='network="conv" needs images'):
+    with pytest.raises(CurvaeError, match='`network="conv"` needs images'):
         train_run(Source(str(path)), {"network": "conv"}, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

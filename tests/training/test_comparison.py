@@ -185,7 +185,7 @@ def test_what_cannot_be_compared():
     for curvatures in ((), (0.0,), (1.0, -1.0), (float("nan"),)):
         with pytest.raises(CurvaeError, match="c > 0"):
             compare(SMALL, X, curvatures)
-    with pytest.raises(CurvaeError, match='drop curvature="learn"'):
+    with pytest.raises(CurvaeError, match='drop `curvature="learn"`'):
         compare(replace(SMALL, learn_curvature=True), X)
     with pytest.raises(CurvaeError, match="lower the curvature"):
         compare(SMALL, X, (1e9,))

@@ -413,9 +413,9 @@ def test_nodes_that_were_not_there_have_both_popularities():
 
 def test_graph_and_settings_must_agree():
     data = directed_graph()
-    with pytest.raises(CurvaeError, match="edges of the graph have a direction; set directed=True"):
+    with pytest.raises(CurvaeError, match="edges of the graph have a direction; set `directed=True`"):
         fit_graph(replace(DIRECTED_SMALL, directed=False), data)
-    with pytest.raises(CurvaeError, match="edges of the graph have no direction; set directed=False"):
+    with pytest.raises(CurvaeError, match="edges of the graph have no direction; set `directed=False`"):
         fit_graph(DIRECTED_SMALL, load_graph([(0, 1), (1, 2)]))
     for settings in ({"popularity": "off"}, {"edges": "geodesic"}):
         with pytest.raises(CurvaeError, match='`directed=True` needs `popularity="learned"`'):

@@ -554,7 +554,10 @@ def test_halves_have_checkpoints_of_their_own(tmp_path, often):
 
 
 def test_a_model_that_does_not_fit_alone_is_an_error():
-    with small_memory(0), pytest.raises(CurvaeError, match="model 1 of 3 .seed 0, c = 1. does not fit .* lower hidden"):
+    with (
+        small_memory(0),
+        pytest.raises(CurvaeError, match="model 1 of 3 .seed 0, c = 1. does not fit .* lower `hidden`"),
+    ):
         fit_many(seeds(3), rows())
 
 

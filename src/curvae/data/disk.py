@@ -305,7 +305,9 @@ def _chosen(index: range | NDArray[np.int64], chosen: Any) -> range | NDArray[np
         return index[places]
     if places.size and not (-len(index) <= places.min() and places.max() < len(index)):
         raise IndexError(f"there are {len(index):,} rows")
-    return np.where(places < 0, places + len(index), places) + index.start
+    if places.size and places.min() < 0:
+        places = np.where(places < 0, places + len(index), places)
+    return places + index.start if index.start else places
 
 
 @dataclass(frozen=True, eq=False)

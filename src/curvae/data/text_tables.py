@@ -8,8 +8,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -278,7 +279,7 @@ class TextTable:
         # Blanks after separators belong to these if they follow each, or if a quote follows them.
         spaced = bool(cells) and all(cell.startswith(" ") for cell in cells)
         self._blanks = spaced or any(re.match(' +"', cell) for cell in cells)
-        self._decimal = "."
+        self._decimal, self._texts_keep_blanks = ".", False
         if len(records) > 1 and len(records[1]) > len(self.names):  # pandas would silently drop the rest of the row
             self._check_widths()
         self.texts = {name for name in self.names if name in texts or name.startswith(UNNAMED)}
@@ -289,21 +290,21 @@ class TextTable:
 
         Before each stand the name of its file, which is "" where there is only one, and the number of its first row.
 
-        Raises `ReadAgainError` where a piece shows that numbers have decimal commas, or a quote that follows blanks.
+        Raises `ReadAgainError` where a piece shows that numbers have decimal commas, or that blanks belong to
+        separators.
         """
         short, first = False, 0
         try:
-            with self._parse(min(self.rows, max(1, cells // len(self.names)))) as frames:
-                for frame in frames:
-                    self._require_decimals(frame)
-                    check_cells(self.path, frame)
-                    last = frame[self.names[-1]]
-                    short = short or bool((last.isna() | (last == "")).any())
-                    if is_embedding(self.names):
-                        for name in frame.select_dtypes(exclude="number"):
-                            frame[name] = frame[name].map(unguard, na_action="ignore")
-                    yield "", first, frame
-                    first += len(frame)
+            for frame in self._parse(min(self.rows, max(1, cells // len(self.names)))):
+                self._require_format(frame)
+                check_cells(self.path, frame)
+                last = frame[self.names[-1]]
+                short = short or bool((last.isna() | (last == "")).any())
+                if is_embedding(self.names):
+                    for name in frame.select_dtypes(exclude="number"):
+                        frame[name] = frame[name].map(unguard, na_action="ignore")
+                yield "", first, frame
+                first += len(frame)
         except pd.errors.ParserError as error:
             if not self._blanks:
                 self._blanks = True  # a quote further down may follow blanks
@@ -315,9 +316,9 @@ class TextTable:
         if short:  # a row that is too short looks like one whose last cells are missing
             self._check_widths()
 
-    def _parse(self, rows: int) -> Any:
-        """Parse so many rows at a time. Cells that are no numbers keep the blanks before them."""
-        return pd.read_csv(
+    def _parse(self, rows: int) -> Iterator[pd.DataFrame]:
+        read: Any = partial(
+            pd.read_csv,
             self.path,
             sep=self._separator,
             decimal=self._decimal,
@@ -328,18 +329,32 @@ class TextTable:
             dtype=dict.fromkeys(self.texts, str),
             keep_default_na=False,  # a label may be called NA
             na_values={name: sorted(MISSING) for name in self.names if name not in self.texts},
-            skipinitialspace=self._blanks,
             low_memory=False,
             chunksize=rows,
             **EXACT,
         )
+        with ExitStack() as opened:
+            frames = opened.enter_context(read(skipinitialspace=self._blanks))
+            if not (self._texts_keep_blanks and self.texts):
+                yield from frames
+                return
+            texts = opened.enter_context(read(usecols=sorted(self.texts)))
+            for frame, kept in zip(frames, texts, strict=True):
+                frame[list(self.texts)] = kept[list(self.texts)]
+                yield frame
 
-    def _require_decimals(self, frame: pd.DataFrame) -> None:
-        """Raise `ReadAgainError` if a column of a piece holds decimal commas, and they were not read as such."""
-        texts = frame[[name for name in self.names if name not in self.texts]].select_dtypes(exclude=["number", "bool"])
-        if self._decimal == "." and any(
-            has_decimal_commas(cells.dropna().astype(str), self._separator) for _, cells in texts.items()
-        ):
+    def _require_format(self, frame: pd.DataFrame) -> None:
+        """Raise `ReadAgainError` if the cells of a piece show that it was read with the wrong format."""
+        numeric = pd.api.types.is_numeric_dtype
+        others: list[Any] = [
+            cells.dropna().astype(str)
+            for name, cells in frame.items()
+            if name not in self.texts and not numeric(cells.dtype)
+        ]
+        if not self._blanks and any(bool(cells.str.startswith(" ").any()) for cells in others):
+            self._blanks = self._texts_keep_blanks = True
+            raise ReadAgainError
+        if self._decimal == "." and any(has_decimal_commas(cells, self._separator) for cells in others):
             self._decimal = ","
             self._messages.note("numbers were read with decimal commas.")
             raise ReadAgainError

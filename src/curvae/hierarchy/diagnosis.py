@@ -39,6 +39,7 @@ from .nesting import (
     PairDistances,
     Score,
     Spectrum,
+    check_points,
     compare_to_surrogates,
     cophenetic_correlation,
     distances_of_gram,
@@ -379,6 +380,7 @@ def _diagnose(
     progress: Callable[[str], None],
     rows: Rows | None = None,
 ) -> Diagnosis:
+    check_points(table)  # before the first step is reported
     progress("test")
     nesting = examine_points(table, random, rows)
     progress("scores")

@@ -29,6 +29,7 @@ __all__ = [
     "Spectrum",
     "Surrogate",
     "Verdict",
+    "check_points",
     "compare_to_surrogates",
     "cophenetic_correlation",
     "distances_of_gram",
@@ -671,6 +672,14 @@ def _width(gram: Array) -> float:
     return float(np.trace(gram)) / len(gram) - float(gram.mean())
 
 
+def check_points(distances: Array) -> None:
+    """Raise where there is nothing to test."""
+    if len(distances) < FEWEST:
+        raise CurvaeError(f"{len(distances)} points are too few to test for a hierarchy; give at least {FEWEST}")
+    if not distances.any():
+        raise CurvaeError("all points are the same, so there is nothing to test; give points that differ")
+
+
 def examine_points(distances: Array, random: np.random.Generator, rows: Rows | None = None) -> Nesting:
     """Test a few hundred points, given by their distances, for groups and for groups within groups.
 
@@ -684,10 +693,7 @@ def examine_points(distances: Array, random: np.random.Generator, rows: Rows | N
         >>> examine_points(np.linalg.norm(points[:, None] - points, axis=-1), np.random.default_rng(1)).outcome
         'flat'
     """
-    if len(distances) < FEWEST:
-        raise CurvaeError(f"{len(distances)} points are too few to test for a hierarchy; give at least {FEWEST}")
-    if not distances.any():
-        raise CurvaeError("all points are the same, so there is nothing to test; give points that differ")
+    check_points(distances)
     points = _Points(distances, random)
     curve = points.along_a_curve()
     whole, first = _few_groups(points, rows)

@@ -195,7 +195,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
                 figures = np.stack([scaling.shift / scaling.scale, np.log(scaling.scale)])
             # To six digits: other machines round the last ones of a mean otherwise.
             figures = np.round(figures, 6).astype("<f8") + 0.0
-            parts = (part.astype("<i8") for part in (split.train, split.validation, split.test))
+            parts = (part.astype("<i8", copy=False) for part in (split.train, split.validation, split.test))
             data = {"rows": hashed(task.source, blocks), "split": digest(*parts), "scaling": digest(figures)}
             found.append(replace(task, data=data))
         return found
@@ -218,7 +218,8 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         pool = RowPool.of([(task.source, task.scaling) for task in tasks], self.device, self.dtype, whole=True)
         own = self._neighbourhoods(tasks, models, pool)
         share = self.group.share
-        train = pool.part(torch.from_numpy(np.stack([task.split.train for task in tasks])), own, share)
+        index = [task.split.train for task in tasks]  # of one model it is not copied: of rows on disk it may be long
+        train = pool.part(torch.from_numpy(index[0][None] if len(index) == 1 else np.stack(index)), own, share)
         held_out = [validation_rows(task) for task in tasks]
         if tasks[0].source.on_disk:  # read once; the only task
             rows = tasks[0].source.take(held_out[0]).load(), tasks[0].scaling
@@ -312,4 +313,8 @@ def validation_rows(task: RowsTask) -> NDArray[np.int64]:
 
 def digest(*arrays: NDArray[Any]) -> str:
     """SHA-256 of arrays."""
-    return hashlib.sha256(b"\n".join(array.tobytes() for array in arrays)).hexdigest()
+    found = hashlib.sha256()
+    for place, array in enumerate(arrays):
+        found.update(b"\n" if place else b"")
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
