@@ -164,8 +164,8 @@ def test_frames_of_other_libraries(model):
             {},
             r'text in column \'ward\' \(\'north\' in row 1\).*; use `categorical=\["ward"\]` or',
         ),
-        ({"categorical": ["wrad"]}, {}, "X has no column 'wrad' for categorical=…; did you mean 'ward'?"),
-        ({"categorical": [7]}, {}, "X has no column '7' for categorical=…"),
+        ({"categorical": ["wrad"]}, {}, "X has no column 'wrad' for `categorical=…`; did you mean 'ward'?"),
+        ({"categorical": [7]}, {}, "X has no column '7' for `categorical=…`"),
         ({"categorical": "ward"}, {}, "`categorical` is the text 'ward'; give a list of columns"),
         ({"likelihood": "bernoulli"}, {}, "likelihood bernoulli"),
     ],
@@ -196,6 +196,24 @@ def test_new_rows_that_are_refused(model):
         PoincareVAE(**FAST).fit(np.array([[1.0, "a"], [2.0, "b"]], dtype=object))
     with pytest.raises(CurvaeError, match="X has columns of the same name: 'a'; rename them"):
         PoincareVAE(**FAST).fit(pd.DataFrame(X, columns=list("aab")))
+
+
+def test_numbers_with_cells_to_correct_are_no_categories():
+    table = mixed().assign(ash=[f"{number:.2f}" for number in X[:, 0]])
+    table.loc["row3", "ash"], table.loc["row5", "ash"] = "n.d.", "<2"
+    with pytest.raises(CurvaeError, match=r"column 'ash' has numbers, and cells that are none: 'n.d.', '<2'; correct"):
+        PoincareVAE(**FAST).fit(table)
+    assert PoincareVAE(**FAST, categorical=["ash"]).fit(table[["a", "b", "ash"]]).n_features_in_ == 3
+
+
+def test_what_is_no_table(model):
+    for file in ("wine.csv", Path("wine.csv")):
+        with pytest.raises(
+            CurvaeError, match=r"X is the name of a file, 'wine.csv'; give what `curvae.data.load` reads"
+        ):
+            PoincareVAE(**FAST).fit(file)
+    with pytest.raises(CurvaeError, match=r"X is a single row or column; give a data frame, of one row `row.to_frame"):
+        model.transform(mixed().iloc[0])
 
 
 def test_frames_of_numbers_are_what_arrays_are():

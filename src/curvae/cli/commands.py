@@ -71,7 +71,7 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
     for name, part in found["parts"].items():
         margin = "" if math.isnan(part["interval"]) else f" ± {part['interval']:.2f}"
         lines += [
-            f"{name}, {part['rows']} rows: log-likelihood {decimal(part['log_likelihood'])}{margin} nats a row; "
+            f"{name}, {part['rows']:,} rows: log-likelihood {decimal(part['log_likelihood'])}{margin} nats a row; "
             f"in original units {decimal(part['log_likelihood_original_units'])}",
             f"  effective sample size {part['median_effective_sample_size']:.0f} of {found['samples']}, "
             f"standard error {part['median_standard_error']:.2g} (medians)",
@@ -90,6 +90,8 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
             f"scores: {found['scores']}; {low} of {found['training_rows']:,} training rows"
             + (f", the most unusual first: {named}" if named else "")
         )
+        if "train" in found["parts"]:
+            lines.append("  the model has seen the training rows, and unusual ones among them may hide")
     if rows < _COMPARED:
         lines.append(f"{count(rows, 'row')} are too few to compare neighbours on the map with PCA.")
     elif found["faithfulness"] is not None:
@@ -302,6 +304,8 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
     ),
     option("--samples", help="Importance samples per row (5000).", type=int),
     "missing_as_run",
+    "memory",
+    "cache",
     "force",
     "seed",
     "device",

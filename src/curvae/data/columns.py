@@ -189,6 +189,19 @@ class Table(ABC):
             return self.rows if present == len(texts) else len(texts), 0, numbers
         return len(set(texts)), self.rows - present, numbers
 
+    def cells_to_correct(self, name: str) -> list[str]:
+        """List the texts that are no numbers in a column of which at least half are numbers; [] for other columns.
+
+        Example:
+            >>> FrameTable(Path("t.csv"), pd.DataFrame({"a": ["1", "2", "n.d.", "4"]})).cells_to_correct("a")
+            ['n.d.']
+        """
+        _, gaps, numbers = self.summarise(name)
+        if 2 * numbers < self.rows - gaps:
+            return []
+        texts = pd.Series(self.column_texts(name).written, dtype=object)
+        return list(texts[pd.to_numeric(texts, errors="coerce").isna()])
+
     def numbers(self, columns: Sequence[Column], fix: str, messages: Messages) -> Matrix:
         """Convert columns to numbers, (rows, columns).
 
@@ -388,7 +401,7 @@ class ColumnAdvice:
         """
         rows = self.table.rows
         known = {name: self.table.summarise(name) for name in offenders}
-        wrong = [name for name, (_, gaps, numbers) in known.items() if 2 * numbers >= rows - gaps]
+        wrong = {name: cells for name in known if (cells := self.table.cells_to_correct(name))}
         texts = [name for name in known if name not in wrong]
         unique = [name for name in texts if known[name][0] == rows]
         if unique and "id" not in self.taken:
@@ -398,8 +411,9 @@ class ColumnAdvice:
         for name in texts:
             distinct, gaps, _ = known[name]
             self._add_text(name, distinct, gaps, offenders[name])
-        for name in wrong:
-            self._proposals.append(("Numbers, with cells to correct", f"{name!r} ({offenders[name]})", ()))
+        for name, cells in wrong.items():
+            more = f", and {quoted(cells[1:])}" if cells[1:] else ""
+            self._proposals.append(("Numbers, with cells to correct", f"{name!r} ({offenders[name]}{more})", ()))
         if self._proposals:
             self._add_numbers(columns, x, bool(wrong))
             raise self._error()

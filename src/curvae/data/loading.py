@@ -126,7 +126,7 @@ def load(
 def _read(
     source: str | Path, roles: Roles, schema: Schema | None, missing: Missing, storage: Storage | None
 ) -> RawData:
-    path = Path(source)
+    path = Path(source) if Path(source).name else Path(source).resolve()  # "." has no name
     exists = path.exists() or path.is_symlink()
     if exists and not path.is_dir():
         require_file(path)

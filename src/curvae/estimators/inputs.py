@@ -38,6 +38,10 @@ def read_rows(estimator: Any, X: Any, schema: Schema | None) -> RawData:
         X: a data frame of pandas, polars or pyarrow, an array, which may be masked, or a sparse matrix.
         schema: schema of the rows that the estimator was fitted to, or None to fit one.
     """
+    if isinstance(X, str | Path):
+        raise CurvaeError(f"X is the name of a file, {str(X)!r}; give what `curvae.data.load` reads from it")
+    if isinstance(X, pd.Series):
+        raise CurvaeError("X is a single row or column; give a data frame, of one row `row.to_frame().T`")
     X = X.to_pandas() if hasattr(X, "to_pandas") else masked_as_nan(X)
     exposure, messages = None, Messages()
     if schema is not None and estimator._from_table and isinstance(X, pd.DataFrame):
@@ -170,6 +174,11 @@ def _column(table: FrameTable, name: str, asked: bool, categorical: Any) -> Colu
         raise CurvaeError(f"column {name!r} holds dates or times; convert it to numbers, or leave it out")
     if not (asked or (isinstance(categorical, str) and table.is_text(name))):
         return Column(name)
+    if not asked and not isinstance(dtype, pd.CategoricalDtype) and (wrong := table.cells_to_correct(name)):
+        raise CurvaeError(
+            f"column {name!r} has numbers, and cells that are none: {quoted(wrong)}; correct these (a gap is NaN), or "
+            "list it in `categorical=[…]` if it is a feature of categories"
+        )
     categories = table.categories(name)
     if not asked and not isinstance(dtype, pd.CategoricalDtype) and len(categories) == table.rows > 2:
         raise CurvaeError(

@@ -529,7 +529,7 @@ def data_section(data: Dataset, notes: Sequence[str] = ()) -> Section:
     """Say what was done to rows."""
     kind = "images of {}×{} pixels".format(*data.shape) if len(data.shape) == 2 else f"{data.n_columns} columns"
     covariates = f"Covariates, given to the decoder: {', '.join(data.context_names)}." if data.context_names else ""
-    return Section("What was done to the data", [f"{len(data)} rows, {kind}.", covariates, *data.notes, *notes])
+    return Section("What was done to the data", [f"{len(data):,} rows, {kind}.", covariates, *data.notes, *notes])
 
 
 def scaling_note(config: Config) -> str:

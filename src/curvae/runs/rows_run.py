@@ -229,7 +229,7 @@ class RowsTrainingPlan:
             "root": root,
         }
         self.text = (
-            f"{len(data)} rows, {count(data.n_columns, 'column')}; likelihood {first.config.likelihood}: {reason}; "
+            f"{len(data):,} rows, {count(data.n_columns, 'column')}; likelihood {first.config.likelihood}: {reason}; "
             f"neighbours {first.config.neighbours}: {neighbours_reason}"
         )
         self.source, self.data, self.config, self.typed = source, data, first.config, typed
@@ -316,7 +316,7 @@ class RowsTrainingPlan:
         again = reporter.command(source.step(source.action, **self.typed, repeats=5))
         compare = reporter.command(source.step("compare", **comparable(self.typed)))
         figures = (
-            f"{len(self.data)} rows on {pages.place_text(embedding)}: log-likelihood of {asked} {found.text} nats a "
+            f"{len(self.data):,} rows on {pages.place_text(embedding)}: log-likelihood of {asked} {found.text} nats a "
             f"row, divergence from the prior {decimal(last['kl'])} nats."
         )
         stability_section = pages.stability_section(data, stable, aligned, variation, frames, again)
@@ -422,7 +422,7 @@ class RowsComparisonPlan:
                 "likelihood": likelihood,
             },
         }
-        self.text = f"{len(data)} rows, {count(data.n_columns, 'column')}; {len(planned.tasks)} trainings"
+        self.text = f"{len(data):,} rows, {count(data.n_columns, 'column')}; {len(planned.tasks)} trainings"
         self.data, self.config, self.typed, self.remarks = data, config, typed, _few_rows(data)
         self._planned, self._splits = planned, {config.seed + i: split for i, split in enumerate(parts)}
         self._sample: Any = data if rows is None else data.take(rows).load()

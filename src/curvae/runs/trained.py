@@ -440,6 +440,8 @@ def evaluate_run(
     missing: Missing | None = None,
     output: Path | None = None,
     training: str | None = None,
+    memory: str | None = None,
+    cache: str | None = None,
     force: bool = False,
     device: torch.device | str = "cpu",
     reporter: Reporter = SILENT,
@@ -451,6 +453,7 @@ def evaluate_run(
 
     Arguments:
         run, path, samples, seed, missing, device, reporter: as of the other commands.
+        memory, cache: see `embed_run`; by default as much memory as the run was given.
         output: file for the log-likelihood of every row and its rank among the rows of `training`.
         training: the data that the run was trained on; by default the file of that name beside the data or in the
             working directory.
@@ -461,14 +464,14 @@ def evaluate_run(
     """
     if output is not None:
         output_file(output, Path("scores.csv"), force, (".csv", ".parquet"))
-    loaded = open_for(run, device, samples=samples is not None, output=output)
+    loaded = open_for(run, device, samples=samples is not None, output=output, memory=memory, cache=cache)
     about = {"run": run.resolve().name, "data": Path(path).name}
     if not isinstance(loaded.fitted, Fitted):
         figures = {**about, "seed": seed, **_score_edges(run, loaded, path, seed, reporter)}
         return figures, Step("sample", (str(run),), {"count": 10})
     samples = _SAMPLES if samples is None else samples
     require_count("samples", samples, "importance_samples")
-    data, split, own = _read_parts(loaded, path, missing, reporter)
+    data, split, own = _read_parts(loaded, path, missing, reporter, memory, cache)
     shown, parts = sample_split(data, split, 0)
     faithful_to = judged_rows(parts.names(len(shown)))
     if output is None:
@@ -518,14 +521,22 @@ def evaluate_run(
     return figures, following
 
 
-def _read_parts(loaded: Loaded, path: str, missing: Missing | None, reporter: Reporter) -> tuple[Dataset, Split, bool]:
+def _read_parts(
+    loaded: Loaded,
+    path: str,
+    missing: Missing | None,
+    reporter: Reporter,
+    memory: str | None = None,
+    cache: str | None = None,
+) -> tuple[Dataset, Split, bool]:
     """Read rows whose likelihood is wanted, with their split if they are the data of the run, and whether they are.
 
     The run's own data are reported by part: rows that were trained on say nothing about new ones.
     """
     stored = loaded.description.get("source")
-    memory = stored.get("memory") if isinstance(stored, dict) else None
-    data = _read_rows(loaded, path, missing, reporter, True, memory)
+    if memory is None and isinstance(stored, dict):
+        memory = stored.get("memory")
+    data = _read_rows(loaded, path, missing, reporter, True, memory, cache)
     own = data.fingerprint == loaded.description["data"].get("fingerprint")
     return data, loaded.fitted.split if own else Split(np.arange(len(data)), np.empty(0, np.int64)), own
 
