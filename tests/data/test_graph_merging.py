@@ -81,12 +81,12 @@ def test_nodes_that_only_the_table_names(tmp_path: Path) -> None:
     many = write(tmp_path, TABLE + "".join(f"x{i},u,1,1\n" for i in range(1000)), "n.csv")
     message = refusal(path, nodes=many)
     assert "1,000 nodes" in message and "'x4' and 995 more" in message and "'x5'" not in message
-    assert "give it with nodes=…" in refusal(path, isolated=True)
+    assert "give it with `nodes=…`" in refusal(path, isolated=True)
 
 
 def test_nodes_that_the_table_lacks(tmp_path: Path) -> None:
     path, table = write(tmp_path, PEOPLE + "dan eva\n", "g.edges"), write(tmp_path, TABLE, "n.csv")
-    assert "n.csv has no row for 1 node of g.edges: 'eva'; add them, or use missing=\"mean\"" in refusal(
+    assert "n.csv has no row for 1 node of g.edges: 'eva'; add them, or use `missing=\"mean\"`" in refusal(
         path, nodes=table, features=["size"]
     )
     graph = load_graph(path, nodes=table, label="type")
@@ -111,8 +111,8 @@ def test_missing_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "options", "part"),
     [
-        (TABLE, {"label": "typ"}, "has no column 'typ' for label=…; did you mean 'type'?"),
-        (TABLE, {"features": ["weight"]}, "has no column 'weight' for features=…"),
+        (TABLE, {"label": "typ"}, "has no column 'typ' for `label=…`; did you mean 'type'?"),
+        (TABLE, {"features": ["weight"]}, "has no column 'weight' for `features=…`"),
         (TABLE, {"features": ["size", "type"]}, "text in column 'type' ('x' in row 1); choose columns of numbers"),
         (TABLE, {"features": "size"}, "features is the text 'size'"),
         (TABLE, {"features": ["size"], "missing": "drop"}, "missing is 'drop'; use one of error, mean"),
@@ -136,11 +136,11 @@ def test_other_node_tables_refused(tmp_path: Path) -> None:
     assert "the table of nodes is empty" in refusal(path, nodes=pd.DataFrame())
     twice = pd.DataFrame([["ann", 1, 2]], columns=["id", "a", "a"])
     assert "columns of the same name: 'a'" in refusal(path, nodes=twice)
-    assert "g.edges has no column 'type' of nodes; give a table with nodes=…" in refusal(path, label="type")
+    assert "g.edges has no column 'type' of nodes; give a table with `nodes=…`" in refusal(path, label="type")
     assert "has no column 'size' of nodes" in refusal(nx.path_graph(3), features=["size"])
     coloured = nx.path_graph(3)
     nx.set_node_attributes(coloured, "red", "colour")
-    assert "has no column 'color' for label=…; did you mean 'colour'?" in refusal(coloured, label="color")
+    assert "has no column 'color' for `label=…`; did you mean 'colour'?" in refusal(coloured, label="color")
 
 
 # --- features: columns of tables, matrices beside the edges, categories ----------------------------------------------

@@ -353,7 +353,7 @@ def test_texts_name_their_row_and_their_file():
 def test_texts_that_nobody_asked_for():
     advice = r"categories: 'kind' \('minus' in row 1 of 0.parquet, 2 different texts\); use `categorical=\[\"kind\"\]`"
     column_refused(mixed_table(300).assign(kind=["minus", "plus"] * 150), advice.replace("`", "`?"), label=None)
-    column_refused(mixed_table(300), "no column 'sort' for label=…", label="sort")
+    column_refused(mixed_table(300), "no column 'sort' for `label=…`", label="sort")
 
 
 def test_texts_of_many_kinds_are_left_out(monkeypatch):
@@ -393,7 +393,7 @@ def test_cells_of_columns_with_a_role(column, value, says):
 
 def test_roles_that_cannot_be():
     table = mixed_table(300)
-    column_refused(table, "no column 'bacth' for covariates=…; did you mean 'batch'", covariates=["bacth"])
+    column_refused(table, "no column 'bacth' for `covariates=…`; did you mean 'batch'", covariates=["bacth"])
     column_refused(table, "column 'cell' cannot be a covariate and an id", covariates=["cell"])
     column_refused(table.assign(batch="x"), "covariate 'batch' has the same value in every row of parts; leave it out")
 

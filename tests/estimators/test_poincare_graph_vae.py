@@ -92,7 +92,7 @@ def test_integers_are_positions_even_where_nodes_have_integer_names():
 def test_the_note_on_weights_is_for_the_estimator():
     frame = pd.DataFrame({"source": ["a", "b", "c"], "target": ["b", "c", "a"], "weight": [1.0, 2.0, 3.0]})
     model = PoincareGraphVAE(epochs=2, random_state=0, device="cpu").fit(frame)
-    assert "weights were left out; fit load_graph(X, weighted=True) to read them." in model.graph_.notes
+    assert "weights were left out; fit `load_graph(X, weighted=True)` to read them." in model.graph_.notes
     assert model.fit(load_graph(frame, weighted=True)).graph_.weights is not None
 
 

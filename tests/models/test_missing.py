@@ -290,7 +290,9 @@ class TestEstimator:
 
     def test_what_is_refused(self):
         x = holes(correlated(60))
-        with pytest.raises(CurvaeError, match='by column: .*; use missing="drop" or missing="mean", .*missing="model"'):
+        with pytest.raises(
+            CurvaeError, match='by column: .*; use `missing="drop"` or `missing="mean"`, .*`missing="model"`'
+        ):
             PoincareVAE(**self.settings).fit(x)
         with pytest.raises(CurvaeError, match="`missing` must be one of error, drop, mean, model; got 'median'"):
             PoincareVAE(missing="median", **self.settings).fit(correlated(60))

@@ -55,7 +55,7 @@ def test_a_good_map_has_no_warnings():
 def test_an_empty_map():
     spread = points(np.random.default_rng(0).normal(size=(50, 2)))
     (warning,) = health(fitted(kl=0.09), spread)
-    assert "empty" in warning and "0.09 nat" in warning and "lower beta" in warning
+    assert "empty" in warning and "0.09 nat" in warning and "lower `beta`" in warning
     # Rows that were held out know better.
     assert "divergence of validation rows from the prior is 0.05" in health(fitted(validation_kl=0.05), spread)[0]
     assert health(fitted(kl=0.05, validation_kl=2.0), spread) == []

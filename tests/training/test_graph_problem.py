@@ -180,7 +180,7 @@ def test_free_vectors_show_a_tree():
     near = neighbourhood(embed_graph(fit_graph(config, tree), tree), tree)
     assert near.map > 0.7 and near.rank < 4.0 and near.asked == 63
     featured = replace(tree, features=np.ones((63, 1)), feature_names=("a",))
-    with pytest.raises(CurvaeError, match='encoder="free" cannot read features'):
+    with pytest.raises(CurvaeError, match='`encoder="free"` cannot read features'):
         fit_graph(config, featured)
 
 

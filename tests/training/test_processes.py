@@ -198,7 +198,7 @@ def test_a_killed_process_ends_all_and_resume_goes_on(tmp_path):
             (worker,) = active_children()
             worker.kill()
 
-    with pytest.raises(CurvaeError, match="process 2 of 2 was ended by SIGKILL; go on with resume=True"):
+    with pytest.raises(CurvaeError, match="process 2 of 2 was ended by SIGKILL; go on with `resume=True`"):
         fit(CONFIG, opened(), folder=tmp_path / "killed", processes=2, dtype=torch.float64, progress=kill)
     assert not active_children()
     found = {}
@@ -271,9 +271,9 @@ def test_checkpoints_are_written_by_the_first_process(tmp_path):
 
 
 def test_what_several_processes_cannot_do():
-    with pytest.raises(CurvaeError, match="processes must be one of 1, 2, 4, 8, 16, 32 and 64, got 3"):
+    with pytest.raises(CurvaeError, match="`processes` must be one of 1, 2, 4, 8, 16, 32 and 64, got 3"):
         fit(CONFIG, X, processes=3)
-    with pytest.raises(CurvaeError, match='neighbours="both" needs all rows of a batch in one process'):
+    with pytest.raises(CurvaeError, match='`neighbours="both"` needs all rows of a batch in one process'):
         fit(replace(CONFIG, neighbours="both"), X, processes=2)
     with pytest.raises(CurvaeError, match="use batch_size=64 or more"):
         fit(replace(CONFIG, batch_size=32), X, processes=2)
