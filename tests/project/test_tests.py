@@ -23,6 +23,7 @@ ACROSS = {
     "runs/test_disk_memory.py": "the peak memory of reading, training and writing",
     "training/test_cuda.py": "what needs a CUDA device, to be run by its name where there is one",
     "training/test_disk_rows.py": "rows on disk on their way to a trained model, beside rows in memory",
+    "training/test_graph_evaluate.py": "what models of graphs say, as test_evaluate.py does for rows",
     "training/test_graph_fitting.py": "graphs on their way to trained models, alone, together and compared",
     "training/test_golden.py": "recorded losses and trainings, which no change of structure may change",
     "training/test_workers.py": "trainings in processes and on clusters, beside those in one process",

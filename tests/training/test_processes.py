@@ -275,7 +275,7 @@ def test_what_several_processes_cannot_do():
         fit(CONFIG, X, processes=3)
     with pytest.raises(CurvaeError, match='`neighbours="both"` needs all rows of a batch in one process'):
         fit(replace(CONFIG, neighbours="both"), X, processes=2)
-    with pytest.raises(CurvaeError, match="use batch_size=64 or more"):
+    with pytest.raises(CurvaeError, match="use `batch_size=64` or more"):
         fit(replace(CONFIG, batch_size=32), X, processes=2)
 
 
