@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array, issparse, tril, triu
+from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components
 
 from ..errors import CurvaeError
@@ -160,17 +160,32 @@ def _merge_arcs(
     raw: RawGraph, keep: NDArray[np.bool_], directed: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
     """Keep each edge among some links once, or each direction of it; see `merge_links`."""
-    links = raw.links if raw.directed is not False else np.sort(raw.links, axis=1)
+    nodes, (tail, head) = len(raw.names), raw.links[keep].T
     weights = None if raw.weights is None else raw.weights[keep]
-    arcs = link_matrix(links[keep], len(raw.names), weights, directed=True)  # repeated ones are summed
-    up, down = triu(arcs, format="csr"), tril(arcs).T.tocsr()
-    either = up + down
-    pairs = arcs.nnz - either.nnz  # of nodes that have an arc each way
-    symmetric = 2 * pairs == arcs.nnz and (weights is None or np.allclose(up.data, down.data, rtol=1e-9, atol=0))
-    _note_merged(raw, int(keep.sum()) - arcs.nnz, arcs.nnz, pairs, symmetric, directed)
-    chosen = coo_array(arcs if directed else up if symmetric else either)
-    edges = np.stack(chosen.coords, axis=1).astype(np.int64)
-    return edges, None if weights is None else chosen.data
+    if raw.directed is False:
+        tail, head = np.minimum(tail, head), np.maximum(tail, head)
+    arcs, weights = _sum_by_key(tail * nodes + head, weights)
+    tail, head = np.divmod(arcs, nodes)
+    keys, summed = _sum_by_key(np.minimum(tail, head) * nodes + np.maximum(tail, head), weights)
+    pairs = len(arcs) - len(keys)  # of nodes that have an arc each way
+    symmetric = 2 * pairs == len(arcs)
+    if symmetric and weights is not None:
+        back = np.argsort(head * nodes + tail)  # of these, sorted, the arcs are the same
+        symmetric = np.allclose(weights[back], weights, rtol=1e-9, atol=0)
+        summed = weights[tail < head] if symmetric else summed
+    _note_merged(raw, int(keep.sum()) - len(arcs), len(arcs), pairs, symmetric, directed)
+    edges = np.stack([tail, head] if directed else np.divmod(keys, nodes), axis=1)
+    return edges, weights if directed else summed
+
+
+def _sum_by_key(keys: NDArray[np.int64], weights: NDArray[np.float64] | None) -> tuple[NDArray[np.int64], Any]:
+    """List the different keys in ascending order, and the sum of the weights of each, if there are weights."""
+    if weights is not None:
+        different, place = np.unique(keys, return_inverse=True)
+        return different, np.bincount(place, weights)
+    keys.sort()
+    fresh = np.append(True, keys[1:] != keys[:-1])
+    return keys if fresh.all() else keys[fresh], None
 
 
 def _note_merged(raw: RawGraph, repeated: int, arcs: int, pairs: int, symmetric: bool, directed: bool) -> None:
