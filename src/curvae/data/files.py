@@ -179,6 +179,8 @@ def opened_parquet(path: Path, **how: Any) -> Iterator[Any]:
             yield file
     except (arrow.ArrowException, OSError) as error:
         raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
+    finally:
+        arrow.default_memory_pool().release_unused()  # what Arrow would keep for the next file
 
 
 def parquet_batches(file: Any, rows: int, columns: list[str] | None = None) -> Iterator[Any]:
