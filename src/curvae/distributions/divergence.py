@@ -103,7 +103,7 @@ def _factor(p: HyperbolicNormal) -> Tensor:
 
 
 def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
-    """KL(q ‖ p) of isotropic distributions on one space, to quadrature precision.
+    """Compute KL(q ‖ p) of isotropic distributions on one space, to quadrature precision.
 
     Seen from the centre of p, log p depends on the draw only through its distance R, so the divergence is an integral
     over the radius r around q's centre and the angle θ between the displacement and the direction away from p's centre,

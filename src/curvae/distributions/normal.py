@@ -231,7 +231,7 @@ class HyperbolicNormal(Validated):
         return self.transform_and_log_prob(self.noise(sample_shape))
 
     def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """`transform` together with the log-density of the draw."""
+        """Compute `transform` together with the log-density of the draw."""
         z, w, v = self._draw(noise)
         return z, self.log_density(h.dot(w, w), h.dot(v, v)).to(self._dtype)
 
@@ -249,7 +249,7 @@ class HyperbolicNormal(Validated):
 
 
 def nodes_first(nodes: Tensor, rank: int) -> Tensor:
-    """Nodes of an integral along the first axis instead of the last, and `rank` axes of the batch behind it."""
+    """Return nodes of an integral along the first axis instead of the last, and `rank` axes of the batch behind it."""
     nodes = nodes.movedim(-1, 0)
     return nodes.reshape(nodes.shape[0], *(rank + 1 - nodes.dim()) * (1,), *nodes.shape[1:])
 
@@ -470,7 +470,7 @@ class ProductNormal(Validated):
         return torch.cat([factor.transform(part) for factor, part in parts], -1)
 
     def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """`transform` together with the log-density of the draw."""
+        """Compute `transform` together with the log-density of the draw."""
         check_noise(noise, self.batch_shape, self.noise_dim)
         parts = zip(self.factors, noise.split(self._noise_widths, -1), strict=True)
         draws, densities = zip(*(factor.transform_and_log_prob(part) for factor, part in parts), strict=True)

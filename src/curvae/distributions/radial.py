@@ -61,12 +61,12 @@ _RULES: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}
 
 
 def log_area(dim: int) -> float:
-    """Logarithm of the area of the unit sphere in ℝ^d."""
+    """Return the logarithm of the area of the unit sphere in ℝ^d."""
     return math.log(2) + dim / 2 * math.log(math.pi) - math.lgamma(dim / 2)
 
 
 def log_kernel(t: Tensor, q: Tensor, dim: int) -> Tensor:
-    """log(I·ρ(t)) = −t²/2 + n·log(sinh(√q·t)/√q)."""
+    """Compute log(I·ρ(t)) = −t²/2 + n·log(sinh(√q·t)/√q)."""
     if dim == 1:
         return -t * t / 2 + 0 * q  # also at t = 0
     return -t * t / 2 + (dim - 1) * (t.log() + logsinhc(q * t * t))
@@ -121,19 +121,19 @@ def _window_nodes(q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def log_normaliser(q: Tensor, dim: int) -> Tensor:
-    """log I(q), so that Z_r = σ^d·I(cσ²) is the paper's normalising constant of the radius (float64)."""
+    """Compute log I(q), so that Z_r = σ^d·I(cσ²) is the paper's normalising constant of the radius (float64)."""
     t, log_weights, _ = _window_nodes(q, dim)
     return torch.logsumexp(log_kernel(t, q.unsqueeze(-1), dim) + log_weights, -1)
 
 
 def bulk(q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Nodes t along a new last axis, and weights with which Σ w·f(t) is E[f(t)] (float64)."""
+    """Return nodes t along a new last axis, and weights with which Σ w·f(t) is E[f(t)] (float64)."""
     t, log_weights, _ = _window_nodes(q, dim)
     return t, torch.softmax(log_kernel(t, q.unsqueeze(-1), dim) + log_weights, -1)
 
 
 def mean_power(q: Tensor, dim: int, power: int) -> Tensor:
-    """E[t^power] under ρ (float64)."""
+    """Compute E[t^power] under ρ (float64)."""
     t, weights = bulk(q, dim)
     return (weights * t**power).sum(-1)
 
@@ -148,12 +148,12 @@ def _side_nodes(t: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_cdfs(t: Tensor, q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """log F(t) and log(1 − F(t)) for t > 0, each to full relative accuracy of the smaller one (float64)."""
+    """Compute log F(t) and log(1 − F(t)) for t > 0, each to full relative accuracy of the smaller one (float64)."""
     return _log_tails(t, q, dim, lambda u, middle: _log_ratio(u, middle, q.unsqueeze(-1), dim))
 
 
 def chi_log_cdfs(t: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """`log_cdfs` at q = 0, where ρ is the density of the χ distribution."""
+    """Compute `log_cdfs` at q = 0, where ρ is the density of the χ distribution."""
 
     def log_ratio(u: Tensor, middle: Tensor) -> Tensor:
         return (middle - u) * (middle + u) / 2 + (dim - 1) * (u / middle).log()
@@ -176,12 +176,12 @@ def _log_tails(t: Tensor, q: Tensor, dim: int, log_ratio: Callable[[Tensor, Tens
 
 
 def tilt(t: Tensor, q: Tensor, dim: int) -> Tensor:
-    """g(t) = ∂_q log(I·ρ(t)) = n·t²·(log sinhc)′(q·t²)."""
+    """Compute g(t) = ∂_q log(I·ρ(t)) = n·t²·(log sinhc)′(q·t²)."""
     return (dim - 1) * t * t * logsinhc(q * t * t, 1)
 
 
 def mean_tilt(q: Tensor, dim: int) -> Tensor:
-    """E[g] = ∂_q log I."""
+    """Compute E[g] = ∂_q log I."""
     t, weights = bulk(q, dim)
     return (weights * tilt(t, q.unsqueeze(-1), dim)).sum(-1)
 
@@ -189,7 +189,9 @@ def mean_tilt(q: Tensor, dim: int) -> Tensor:
 def quantile_slopes(
     t: Tensor, q: Tensor, lower_tail: Tensor, upper_tail: Tensor, dim: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """∂t/∂q, ∂t/∂log F and ∂t/∂log(1−F) at the quantile t, the latter two 0 on the side that is not the smaller."""
+    """Compute ∂t/∂q, ∂t/∂log F and ∂t/∂log(1−F) at the quantile t, the latter two 0 on the side that is not the
+    smaller.
+    """
     lower = lower_tail < upper_tail
     u, log_weights = _side_nodes(t, lower)
     weights = torch.softmax(log_kernel(u, q.unsqueeze(-1), dim) + log_weights, -1)
@@ -205,7 +207,7 @@ def quantile_slopes(
 
 
 def with_slopes(value: Tensor, inputs: Sequence[Tensor], slopes: Sequence[Tensor]) -> Tensor:
-    """`value`, with the given first derivatives in `inputs`."""
+    """Return `value`, with the given first derivatives in `inputs`."""
     for x, slope in zip(inputs, slopes, strict=True):
         value = value + slope * (x - x.detach())
     return value

@@ -85,7 +85,7 @@ class HyperbolicRadius(Validated):
         return torch.where(outside, -math.inf, log_density).to(self.scale.dtype)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Probability of a radius below `value`."""
+        """Return the probability of a radius below `value`."""
         value = self._checked(value)
         # Both ends are far in the tails, where the integrals are 0 and 1 to every digit.
         t = (value.double() / self._sigma).clamp(1e-300, 1e100)

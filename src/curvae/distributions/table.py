@@ -70,7 +70,7 @@ class _Table:
         return cell, torch.stack(powers, -1)
 
     def linear(self, cell: Tensor, powers: Tensor) -> tuple[Tensor, ...]:
-        """λ and dλ/dq, up to the last q."""
+        """Compute λ and dλ/dq, up to the last q."""
         lines = embedding(cell, self.lines).unflatten(-1, (2, _STENCIL))
         return (lines * powers.unsqueeze(-2)).sum(-1).unbind(-1)
 
@@ -79,7 +79,7 @@ class _Table:
         return (q / self.last).clamp_min(1.0)
 
     def log_normaliser(self, over: Tensor, linear: Tensor, rise: Tensor) -> tuple[Tensor, Tensor]:
-        """log I(q) − log I(0) and its derivative; past the table the radius is normal around n·√q."""
+        """Compute log I(q) − log I(0) and its derivative; past the table the radius is normal around n·√q."""
         n = self.dim - 1.0
         grown = torch.add((over - 1.0) * (n * n / 2 * self.last), over.log(), alpha=-n / 2)
         grows = (1.0 - 1.0 / over) * (n / 2 / self.last)
@@ -217,29 +217,29 @@ class _Lookup:
         self.place = place - self.column
 
     def within(self) -> Tensor:
-        """T up to the ends of the table in x and q."""
+        """Compute T up to the ends of the table in x and q."""
         cubic = _cubics(self.table.value, self.cell, self.powers, self.column)
         return (self.a + _evaluate(cubic.unbind(-1), self.place)).exp()
 
     def joint(self) -> tuple[Tensor, Tensor, Tensor]:
-        """T and T·ω up to the ends of the table, and the coefficients of the cubic of T."""
+        """Compute T and T·ω up to the ends of the table, and the coefficients of the cubic of T."""
         cubics = _cubics(self.table.joint, self.cell, self.powers, self.column).unflatten(-1, (2, 4))
         log_ratio, omega = _evaluate(cubics.unbind(-1), self.place.unsqueeze(-1)).unbind(-1)
         within = (self.a + log_ratio).exp()
         return within, within * omega, cubics[..., 0, :]
 
     def radius(self, within: Tensor) -> Tensor:
-        """T, given `within`; past the table it grows as x and as n·√q."""
+        """Compute T, given `within`; past the table it grows as x and as n·√q."""
         over_x = (self.x - math.exp(self.table.top)).clamp_min(0.0)
         over_q = (self.over.sqrt() - 1.0) * ((self.table.dim - 1) * math.sqrt(self.table.last))
         return within + over_x + over_q
 
     def radius_by_q(self, by_q: Tensor) -> Tensor:
-        """∂T/∂q, given T·ω; past the table n/(2√q)."""
+        """Compute ∂T/∂q, given T·ω; past the table n/(2√q)."""
         return by_q + (self.over.rsqrt() - 1.0) * ((self.table.dim - 1) / 2 / math.sqrt(self.table.last))
 
     def slopes(self) -> tuple[Tensor, Tensor]:
-        """∂κ/∂|ε|² and ∂κ/∂q."""
+        """Compute ∂κ/∂|ε|² and ∂κ/∂q."""
         f, (within, by_q, cubic) = self.place, self.joint()
         _, c1, c2, c3 = cubic.unbind(-1)
         rise = (1 + ((3 * c3 * f + 2 * c2) * f + c1) * self.density) * within / self.x
@@ -281,7 +281,7 @@ class _StretchSlopes(radial.Undifferentiated):
 
 
 def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
-    """κ(|ε|, q) for `square` = |ε|² (float64); `exact` to double precision, else to that of the table.
+    """Compute κ(|ε|, q) for `square` = |ε|² (float64); `exact` to double precision, else to that of the table.
 
     Differentiable once in both. `q` broadcasts against `square` and should not be expanded to its shape.
     """
@@ -295,8 +295,9 @@ def stretch(square: Tensor, q: Tensor, dim: int, exact: bool) -> Tensor:
 
 
 def lookup(square: Tensor, q: Tensor, prior_q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """κ, ∂ log κ/∂q, log I(q) − log I(prior_q), and (log I)′ at q and at prior_q, at once, to single precision, without
-    gradient."""
+    """Compute κ, ∂ log κ/∂q, log I(q) − log I(prior_q), and (log I)′ at q and at prior_q, at once, to single precision,
+    without gradient.
+    """
     table = _Table.of(dim, square.device)
     both = torch.cat([q.flatten(), prior_q.flatten()])
     cell, powers = table.locate(both)

@@ -152,8 +152,8 @@ class PoincareGraphVAE(MapEstimator):
         return places.astype(np.int64).reshape(given.shape)
 
     def link_probability(self, pairs: ArrayLike) -> Array:
-        """Probability of an edge between the centres of nodes, of a directed graph from the first to the second. Of a
-        weighted graph the odds are intensities, in units of the mean weight.
+        """Return the probability of an edge between the centres of nodes, of a directed graph from the first to the
+        second. Of a weighted graph the odds are intensities, in units of the mean weight.
 
         Arguments:
             pairs: (·, 2), names of nodes as text, or integers for their positions in `nodes_`, even if nodes are named

@@ -251,7 +251,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     # --- likelihood -------------------------------------------------------------------------------------------------
 
     def score_samples(self, X: ArrayLike) -> Array:
-        """log p(x) of rows in original units, by importance sampling from one fixed set of base draws.
+        """Compute log p(x) of rows in original units, by importance sampling from one fixed set of base draws.
 
         Of a row with missing values, that of the values that are there.
         """
@@ -300,7 +300,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     def explain(
         self, end: ArrayLike, start: ArrayLike | None = None, columns: int = 20, random_state: Any = 0
     ) -> Drivers:
-        """Which columns change along the geodesic to training rows, given by their places, from others or the mean?
+        """Tell which columns change along the geodesic to training rows, given by their places, from others or the
+        mean?
 
         See `curvae.hierarchy.explain`; covariates are taken at their average.
         """

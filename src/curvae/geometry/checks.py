@@ -33,7 +33,7 @@ __all__ = [
 
 
 def holds(valid: Tensor) -> bool:
-    """Whether every entry of the outcome of a check is true, as far as its values can be seen."""
+    """Return whether every entry of the outcome of a check is true, as far as its values can be seen."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return True
     if valid.is_meta or (valid.is_cuda and torch.cuda.is_current_stream_capturing()):
@@ -66,7 +66,7 @@ def got(value: Tensor, valid: Tensor) -> str:
 
 @cache
 def has_float64(device_type: str) -> bool:
-    """Whether a kind of device computes in float64; one that is not there is not judged."""
+    """Return whether a kind of device computes in float64; one that is not there is not judged."""
     if device_type in ("cpu", "cuda", "meta"):
         return True
     if device_type == "mps":
@@ -110,7 +110,7 @@ def real(name: str, value: Any) -> Tensor:
 
 
 def points(name: str, value: Any, dim: int, space: object) -> Tensor:
-    """Points or tangent vectors of a space: real numbers of shape (…, dim)."""
+    """Return points or tangent vectors of a space: real numbers of shape (…, dim)."""
     value = real(name, value)
     if value.dim() == 0 or value.shape[-1] != dim:
         raise ValueError(f"{name} must have shape (…, {dim}) for {space}, got {tuple(value.shape)}")
@@ -118,7 +118,7 @@ def points(name: str, value: Any, dim: int, space: object) -> Tensor:
 
 
 def check_curvature(c: Tensor | float) -> Tensor | float:
-    """c as a number or a tensor; negative values and those that are not finite are refused."""
+    """Return c as a number or a tensor; negative values and those that are not finite are refused."""
     if isinstance(c, Tensor):
         c = real("c", c)
         valid = (c >= 0) & c.isfinite()
@@ -138,8 +138,9 @@ def check_curvature(c: Tensor | float) -> Tensor | float:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
-    """`torch.broadcast_shapes` without its first use, which imports a system of computer algebra, some tenths of a
-    second; that is left to compilers, whose shapes may be symbols, and to shapes that do not fit."""
+    """Broadcast shapes as torch does, whose first use of its own function imports a system of computer algebra, some
+    tenths of a second; that is left to compilers, whose shapes may be symbols, and to shapes that do not fit.
+    """
     if not torch.compiler.is_compiling():
         try:
             return torch.Size(np.broadcast_shapes(*map(tuple, shapes)))
@@ -175,7 +176,7 @@ def check_batch(c: Tensor, names: Iterable[str], shapes: Sequence[torch.Size]) -
 
 
 def check_weights(w: Any, count: int) -> Tensor:
-    """Weights of so many points, shape (…, count)."""
+    """Return weights of so many points, shape (…, count)."""
     w = real("w", w)
     if w.dim() == 0 or w.shape[-1] != count:
         raise ValueError(f"w must have shape (…, {count}), one weight a point, got {tuple(w.shape)}")

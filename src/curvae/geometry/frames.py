@@ -45,11 +45,11 @@ class Frame:
     c: float
 
     def coordinates(self, S: Tensor) -> Tensor:
-        """log at the centre of points (…, d), along the axes, (…, k)."""
+        """Compute log at the centre of points (…, d), along the axes, (…, k)."""
         return h.logmap0(h.displacement(self.centre, S, self.c), self.c) @ self.axes
 
     def apply(self, S: Tensor) -> Tensor:
-        """Points (…, d) as they are seen from the frame, (…, k)."""
+        """Return points (…, d) as they are seen from the frame, (…, k)."""
         if self.axes.shape[1] < self.axes.shape[0]:
             return h.expmap0(self.coordinates(S), self.c)
         return h.displacement(self.centre, S, self.c) @ self.axes
@@ -102,7 +102,7 @@ class Motion(NamedTuple):
     place: Tensor
 
     def apply(self, S: Tensor) -> Tensor:
-        """Points (…, d), moved."""
+        """Return points (…, d), moved."""
         c = self.frame.c
         return h.translate(self.place, self.frame.apply(h.displacement(self.start, S, c)), c)
 

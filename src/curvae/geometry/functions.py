@@ -163,12 +163,12 @@ def _logsinhc(y: Tensor, order: int) -> Tensor:
 
 
 def sinhc(y: Tensor, order: int = 0) -> Tensor:
-    """sinh(√y)/√y, or its derivative of the given order in y."""
+    """Compute sinh(√y)/√y, or its derivative of the given order in y."""
     return _Analytic.call(y, _sinhc, order)
 
 
 def cosh_sinhc(y: Tensor) -> tuple[Tensor, Tensor]:
-    """cosh(√y) and sinhc(y) at once."""
+    """Compute cosh(√y) and sinhc(y) at once."""
     if torch.is_grad_enabled():
         return cosh_sqrt(y), sinhc(y)
     x = _root(y).clamp(max=REACH)
@@ -177,7 +177,9 @@ def cosh_sinhc(y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sinhc_slope(y: Tensor, cosh: Tensor, ratio: Tensor, rough: bool) -> Tensor:
-    """sinhc′(y), given the results of `cosh_sinhc`; `rough` costs a third, and only y·sinhc′(y) is then accurate."""
+    """Compute sinhc′(y), given the results of `cosh_sinhc`; `rough` costs a third, and only y·sinhc′(y) is then
+    accurate.
+    """
     if torch.is_grad_enabled():
         return sinhc(y, 1)
     if rough:
@@ -186,22 +188,22 @@ def sinhc_slope(y: Tensor, cosh: Tensor, ratio: Tensor, rough: bool) -> Tensor:
 
 
 def cosh_sqrt(y: Tensor) -> Tensor:
-    """cosh(√y)."""
+    """Compute cosh(√y)."""
     return _Analytic.call(y, _cosh_sqrt, 0)
 
 
 def rsqrt1p(y: Tensor) -> Tensor:
-    """1/√(1 + y)."""
+    """Compute 1/√(1 + y)."""
     return (1.0 + y).rsqrt()
 
 
 def asinhc(y: Tensor, order: int = 0) -> Tensor:
-    """asinh(√y)/√y, or its derivative of the given order in y."""
+    """Compute asinh(√y)/√y, or its derivative of the given order in y."""
     return _Analytic.call(y, _asinhc, order)
 
 
 def logsinhc(y: Tensor, order: int = 0) -> Tensor:
-    """log(sinh(√y)/√y), without overflow, or its derivative of the given order in y."""
+    """Compute log(sinh(√y)/√y), without overflow, or its derivative of the given order in y."""
     return _Analytic.call(y, _logsinhc, order)
 
 
@@ -210,7 +212,7 @@ _HUGE = 1e18
 
 
 def arsinh_and_slope(x: Tensor, c: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-    """gain·asinh(√c·x)/√c and its derivative in x; not differentiable itself."""
+    """Compute gain·asinh(√c·x)/√c and its derivative in x; not differentiable itself."""
     # The offset turns 0/0 into 1 and is below rounding elsewhere.
     w = x.abs() * c.sqrt() + torch.finfo(x.dtype).tiny * 1e8
     t = w.clamp(max=_HUGE)
@@ -263,7 +265,8 @@ class _Arsinh(Primitive):
 
 
 def arsinh(x: Tensor, c: Tensor | float, gain: Tensor | float = 1.0) -> Tensor:
-    """gain·asinh(√c·x)/√c, which is gain·x at c = 0; in the dtype of x, `c` and `gain` broadcast, gain is not 0.
+    """Compute gain·asinh(√c·x)/√c, which is gain·x at c = 0; in the dtype of x, `c` and `gain` broadcast, gain is not
+    0.
 
     Faster than torch.asinh on a CPU.
     """

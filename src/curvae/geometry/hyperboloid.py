@@ -97,7 +97,7 @@ def _plus(u: Tensor, v: Tensor, a: Tensor) -> Tensor:
 
 
 def time(S: Tensor, c: Curvature) -> Tensor:
-    """ξ = √(1 + c|S|²)."""
+    """Compute ξ = √(1 + c|S|²)."""
     return (1.0 + c * dot(S, S)).sqrt()
 
 
@@ -119,7 +119,7 @@ def shrinkage(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) ->
 
 
 def saturate(S: Tensor, c: Curvature, dtype: torch.dtype, room: float = 1.0) -> Tensor:
-    """S in `dtype`, drawn back along its ray to the largest radius that the dtype can hold, or to 1/room of it.
+    """Return S in `dtype`, drawn back along its ray to the largest radius that the dtype can hold, or to 1/room of it.
 
     The factor carries no gradient, so that an optimiser can still bring the point back.
     """
@@ -155,12 +155,12 @@ class _Radial(Primitive):
 
 
 def expmap0(v: Tensor, c: Curvature) -> Tensor:
-    """exp_0: the point at distance |v| from the origin in the direction of v."""
+    """Compute exp_0: the point at distance |v| from the origin in the direction of v."""
     return _Radial.call(v, c, sinhc, cosh_sqrt)
 
 
 def logmap0(S: Tensor, c: Curvature) -> Tensor:
-    """log_0, the inverse of `expmap0`."""
+    """Compute log_0, the inverse of `expmap0`."""
     return _Radial.call(S, c, asinhc, rsqrt1p)
 
 
@@ -319,7 +319,7 @@ class _Exp(Primitive):
 
 
 def expmap(S: Tensor, v: Tensor, c: Curvature) -> Tensor:
-    """exp_S: the point reached from S by the frame vector v."""
+    """Compute exp_S: the point reached from S by the frame vector v."""
     return _Exp.call(S, v, c)
 
 
@@ -360,7 +360,7 @@ class _Chord(Primitive):
 
 
 def chord(S: Tensor, T: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
-    """D² and c·D² for the chord D = (2/√c)·sinh(√c·d/2) between two points, a sum of non-negative terms:
+    """Compute D² and c·D² for the chord D = (2/√c)·sinh(√c·d/2) between two points, a sum of non-negative terms:
     D² = 2(t − s)²/(1 + ξτ + c·s·t) + s·t·|w − u|². Smooth where the distance d is not, at S = T."""
     return _Chord.call(S, T, c)
 
@@ -376,9 +376,10 @@ def dist(S: Tensor, T: Tensor, c: Curvature) -> Tensor:
 
 
 def geodesic_shares(time: Tensor, bent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(sinh((1 − time)·x), sinh(time·x))/sinh x with x = √c·d, given c·D² of the chord of two points, and half of what
-    their sum lacks to 1. The shares of S and T make up the point at that time on the geodesic from S, at time 0, to T,
-    at time 1: without a logarithm, and exact at both."""
+    """Compute (sinh((1 − time)·x), sinh(time·x))/sinh x with x = √c·d, given c·D² of the chord of two points, and half
+    of what their sum lacks to 1. The shares of S and T make up the point at that time on the geodesic from S, at time
+    0, to T, at time 1: without a logarithm, and exact at both.
+    """
     square = 0.25 * bent  # sinh²(x/2)
     near = square < 0.25
     small, large = torch.where(near, square, 0.0), torch.where(near, 1.0, square)
@@ -402,7 +403,7 @@ def geodesic_shares(time: Tensor, bent: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 
 def rotate(v: Tensor, a: Tensor, b: Tensor, cosine: Tensor, size: Tensor) -> Tensor:
-    """v turned by the square of the rotor cosine + a∧b, of the squared length `size`."""
+    """Return v turned by the square of the rotor cosine + a∧b, of the squared length `size`."""
 
     def turn(w: Tensor) -> Tensor:
         return _col(dot(b, w)) * a - _col(dot(a, w)) * b
@@ -502,8 +503,9 @@ def from_ball(z: Tensor, c: Curvature) -> Tensor:
 
 
 def direction(v: Tensor) -> tuple[Tensor, Tensor]:
-    """v = length·unit. At v = 0 the length is given as 1 and the unit as 0, so that length·f(unit), for an odd f, has
-    there the value 0 and the gradient of its linear part."""
+    """Compute v = length·unit. At v = 0 the length is given as 1 and the unit as 0, so that length·f(unit), for an odd
+    f, has there the value 0 and the gradient of its linear part.
+    """
     square = dot(v, v)
     length = torch.where(square == 0.0, 1.0, square).sqrt()
     return v / _col(length), length
@@ -517,7 +519,7 @@ def plane(S: Tensor, unit: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
 
 
 def lift(S: Tensor, c: Curvature) -> Tensor:
-    """(S, ξ): the point on the hyperboloid, with its time last."""
+    """Compute (S, ξ): the point on the hyperboloid, with its time last."""
     return torch.cat([S, _col(time(S, c))], -1)
 
 

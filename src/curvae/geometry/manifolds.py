@@ -313,7 +313,7 @@ class Manifold(ABC):
         return h.saturate(self._coordinates.space_part(x), self._c, dtype)
 
     def from_lorentz(self, S: Tensor) -> Tensor:
-        """Coordinates of the point with space part S."""
+        """Return coordinates of the point with space part S."""
         dtype, (S,) = self._points(S=S)
         return self._coordinates.write(S, dtype)
 
@@ -340,12 +340,12 @@ class Manifold(ABC):
         return (h.logmap0(self._coordinates.displacement(x, y), self._c) / self._coordinates.factor(x)).to(dtype)
 
     def expmap0(self, u: Tensor) -> Tensor:
-        """`expmap` at the origin."""
+        """Compute `expmap` at the origin."""
         dtype, (u,) = self._points(u=u)
         return self._coordinates.write(h.expmap0(self._coordinates.lambda0 * u, self._c), dtype)
 
     def logmap0(self, y: Tensor) -> Tensor:
-        """`logmap` at the origin."""
+        """Compute `logmap` at the origin."""
         dtype, (y,) = self._points(y=y)
         return (h.logmap0(self._coordinates.space_part(y), self._c) / self._coordinates.lambda0).to(dtype)
 
@@ -371,7 +371,8 @@ class Manifold(ABC):
         return self._coordinates.round(self._coordinates.mean(x, w / w.sum(-1, keepdim=True)), dtype)
 
     def dist2plane(self, x: Tensor, p: Tensor, a: Tensor, signed: bool = True) -> Tensor:
-        """Distance of x from the hyperplane through p with normal a (a tangent vector at p), positive on the side of a.
+        """Return the distance of x from the hyperplane through p with normal a (a tangent vector at p), positive on
+        the side of a.
 
         The hyperplane, or gyroplane, is exp_p of the vectors orthogonal to a.
         """
@@ -380,7 +381,9 @@ class Manifold(ABC):
         return distance if signed else distance.abs()
 
     def random(self, *shape: int, scale: float = 1.0, **options: Any) -> Tensor:
-        """Points exp_0(v), v normal with standard deviation `scale` along every axis; `options` as for torch.randn."""
+        """Return points exp_0(v), v normal with standard deviation `scale` along every axis; `options` as for
+        torch.randn.
+        """
         dtype, (v,) = self._points(shape=torch.randn(*shape, self.dim, **options))
         return self._coordinates.write(h.expmap0(scale * v, self._c), dtype)
 
@@ -399,12 +402,12 @@ class Manifold(ABC):
         return (self._coordinates.lambda0 * u / self._coordinates.factor(y)).to(dtype)
 
     def lambda_x(self, x: Tensor) -> Tensor:
-        """Length of a unit coordinate vector at x, shape (…): the conformal factor of the chart."""
+        """Return the length of a unit coordinate vector at x, shape (…): the conformal factor of the chart."""
         dtype, (x,) = self._points(x=x)
         return self._coordinates.factor(x).squeeze(-1).to(dtype)
 
     def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Riemannian inner product of the tangent vectors u and v at x, shape (…)."""
+        """Return the Riemannian inner product of the tangent vectors u and v at x, shape (…)."""
         dtype, (x, u, v) = self._points(x=x, u=u, v=v)
         return (self._coordinates.factor(x).squeeze(-1) ** 2 * h.dot(u, v)).to(dtype)
 
@@ -420,7 +423,7 @@ class Manifold(ABC):
     # --- membership -------------------------------------------------------------------------------------------------
 
     def contains(self, x: Tensor) -> Tensor:
-        """Whether each point lies in the space and within the reach of its dtype, shape (…)."""
+        """Return whether each point lies in the space and within the reach of its dtype, shape (…)."""
         x = checks.real("x", x)
         if x.dim() == 0 or x.shape[-1] != self.dim:
             return torch.zeros(x.shape[:-1], dtype=torch.bool, device=x.device)
@@ -453,7 +456,7 @@ class Lorentz(Manifold):
     _coordinate_type = SpaceParts
 
     def time(self, S: Tensor) -> Tensor:
-        """ξ = √(1 + c|S|²), shape (…)."""
+        """Compute ξ = √(1 + c|S|²), shape (…)."""
         dtype, (S,) = self._points(S=S)
         return h.time(S, self._c).to(dtype)
 
@@ -500,20 +503,20 @@ class PoincareBall(Manifold):
         return (grad / self._coordinates.factor(x) ** 2).to(dtype)
 
     def mobius_add(self, x: Tensor, y: Tensor) -> Tensor:
-        """x ⊕ y: y carried along by the translation that takes 0 to x."""
+        """Compute x ⊕ y: y carried along by the translation that takes 0 to x."""
         dtype, (x, y) = self._points(x=x, y=y)
         ball, own = self._coordinates, self._coordinates.room(x)
         return ball.round(ball.add(x, y, y * own.unsqueeze(-1), own, ball.room(y)), dtype)
 
     def mobius_scalar_mul(self, r: Tensor | float, x: Tensor) -> Tensor:
-        """r ⊗ x = exp_0(r·log_0 x); r broadcasts against the batch shape."""
+        """Compute r ⊗ x = exp_0(r·log_0 x); r broadcasts against the batch shape."""
         dtype, (x,) = self._points(x=x)
         r = torch.as_tensor(r, dtype=x.dtype, device=x.device)
         v = r.unsqueeze(-1) * h.logmap0(self._coordinates.space_part(x), self._c)
         return self._coordinates.write(h.expmap0(v, self._c), dtype)
 
     def mobius_matvec(self, m: Tensor, x: Tensor) -> Tensor:
-        """M ⊗ x = exp_0(M·log_0 x); m has shape (…, k, d) and the result lies in the ball of dimension k."""
+        """Compute M ⊗ x = exp_0(M·log_0 x); m has shape (…, k, d) and the result lies in the ball of dimension k."""
         dtype, (x,) = self._points(x=x)
         m = checks.points("m", m, self.dim, self)
         if m.dim() < 2:

@@ -159,7 +159,7 @@ class _Distances(Primitive):
 
 
 def distances(S: Tensor, pairs: Tensor, c: Tensor) -> Tensor:
-    """Distances of listed pairs, shape (…, P); float64.
+    """Return distances of listed pairs, shape (…, P); float64.
 
     Arguments:
         S: points, shape (…, n, d), float64.
@@ -175,7 +175,7 @@ def distances(S: Tensor, pairs: Tensor, c: Tensor) -> Tensor:
 
 
 def distance_table(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
-    """Distances of all points x to all points y, (n, m); float64, without gradients, a block of rows at a time.
+    """Return distances of all points x to all points y, (n, m); float64, without gradients, a block of rows at a time.
 
     Arguments:
         x, y: points, (n, d) and (m, d), float64.
@@ -314,7 +314,7 @@ def _sum_above(matrix: Tensor) -> Tensor:
 def sum_over_pairs(
     S: Tensor, c: Tensor, summand: Summand, *numbers: Tensor, dtype: torch.dtype = torch.float64, learned: bool = False
 ) -> Tensor:
-    """Σ_{i<j} f(d(S_i, S_j)), of shape (…), float64, in memory that grows like n.
+    """Compute Σ_{i<j} f(d(S_i, S_j)), of shape (…), float64, in memory that grows like n.
 
     Arguments:
         S: points, shape (…, n, d), float64.
@@ -430,7 +430,8 @@ def _sums(y: _TangentPolar, force: Tensor, R: Tensor, C: Tensor) -> tuple[Tensor
 
 
 def distances_within(U: Tensor, c: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Distances of the first `count` of the points exp_0(U), U of shape (…, m, d), from all of them: (…, count, m).
+    """Return distances of the first `count` of the points exp_0(U), U of shape (…, m, d), from all of them: (…, count,
+    m).
 
     Points that coincide have the distance 0 and no gradient.
 

@@ -23,7 +23,7 @@ def constant(function: Call) -> Call:
 
 
 def differentiated(*tensors: Tensor) -> bool:
-    """Whether a gradient is wanted of one of the tensors, also of one that vmap has wrapped."""
+    """Return whether a gradient is wanted of one of the tensors, also of one that vmap has wrapped."""
     if torch.compiler.is_compiling():
         return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     if not torch.is_grad_enabled():

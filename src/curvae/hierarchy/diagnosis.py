@@ -115,7 +115,9 @@ def swap_ends(edges: Edges, nodes: int, random: np.random.Generator, sweeps: int
 
 
 def path_lengths(adjacency: csr_array, place: Index) -> Array:
-    """Links on the shortest way between all of these nodes, of a symmetric matrix of links; weights do not count."""
+    """Return links on the shortest way between all of these nodes, of a symmetric matrix of links; weights do not
+    count.
+    """
     return shortest_path(adjacency, directed=False, unweighted=True, indices=place)[:, place]
 
 

@@ -136,7 +136,7 @@ class Delta:
     count: int
 
     def relative(self, value: float) -> float:
-        """2·value/diameter: 0 in a tree, at most 1."""
+        """Compute 2·value/diameter: 0 in a tree, at most 1."""
         return 2 * value / self.diameter if self.diameter else 0.0
 
 
@@ -413,7 +413,7 @@ def four_point_ratio(parts: Sequence[Any]) -> float:
 
 
 def four_point_score(gram: Array, chosen: Index) -> float:
-    """Σ(S − M)/Σ(S − L) over quadruples, where S ≥ M ≥ L are the sums of opposite squared distances.
+    """Compute Σ(S − M)/Σ(S − L) over quadruples, where S ≥ M ≥ L are the sums of opposite squared distances.
 
     Squares, since the steps of a process that branches are independent, and squares of independent steps add: squared
     distances are those of a tree when distances are not. 0 where every quadruple is split two against two without
@@ -429,7 +429,7 @@ def four_point_score(gram: Array, chosen: Index) -> float:
 
 
 def ultrametric_score(distances: Array, chosen: Index) -> float:
-    """Σ(a − b)/Σ(a − c) over triples, where a ≥ b ≥ c are the distances of the first three of each quadruple.
+    """Compute Σ(a − b)/Σ(a − c) over triples, where a ≥ b ≥ c are the distances of the first three of each quadruple.
 
     0 where the two largest distances of every triple are equal, as in a dendrogram; about 1/2 in a normal cloud.
 

@@ -143,7 +143,7 @@ class NamedTree:
         return np.where(a == b, a, np.maximum(self.parent[a], 0))
 
     def distances(self, first: Index, second: Index) -> Array:
-        """Lengths of the ways between pairs."""
+        """Return lengths of the ways between pairs."""
         return self.height[first] + self.height[second] - 2 * self.height[self.common_ancestors(first, second)]
 
     def newick(self) -> str:
@@ -308,7 +308,7 @@ class Embedded(Embedding):
 
 
 def joined(points: Embedding) -> tuple[Array, Array]:
-    """Points joined by the depth of their lowest common ancestors: merges as scipy gives them, and their depths."""
+    """Join points by the depth of their lowest common ancestors: return merges as of scipy, and their depths."""
     size = len(points)
     product = np.empty(size * (size - 1) // 2)
     start = 0

@@ -41,7 +41,7 @@ Motion = Literal["disc", "plane", "still"]
 
 
 def tensor(x: Points) -> Tensor:
-    """`x` as float64 on the CPU, without gradient."""
+    """Return `x` as float64 on the CPU, without gradient."""
     return torch.as_tensor(x if isinstance(x, Tensor) else np.asarray(x)).detach().double().cpu()
 
 
@@ -122,15 +122,17 @@ class Chart:
         self.c, self.rim, self.outline = c, math.inf, math.inf
 
     def distance_table(self, x: Tensor, y: Tensor) -> Tensor:
-        """Distances of points (n, width) to points (m, width)."""
+        """Return distances of points (n, width) to points (m, width)."""
         return self.space.dist(x[:, None], y)
 
     def pair_distances(self, points: Tensor, pairs: Tensor) -> Tensor:
-        """Distances of listed pairs, (2, ·), of points."""
+        """Return distances of listed pairs, (2, ·), of points."""
         return self.space.dist(*points[pairs])
 
     def align(self, points: Tensor, onto: Tensor, rows: Tensor) -> Tensor:
-        """Points moved by the isometry that brings the listed rows nearest to those of `onto`; by default not moved."""
+        """Return points moved by the isometry that brings the listed rows nearest to those of `onto`; by default not
+        moved.
+        """
         return points
 
     def mean_squares(self, copies: Tensor) -> Tensor:
@@ -138,7 +140,7 @@ class Chart:
         return self.space.dist(copies, self.space.frechet_mean(copies.transpose(0, 1))).square().mean(0)
 
     def coordinates(self, points: Tensor) -> Tensor:
-        """Coordinates for people."""
+        """Return coordinates for people."""
         return points
 
     def points(self, coordinates: Tensor) -> Tensor:
@@ -146,7 +148,7 @@ class Chart:
         return coordinates
 
     def columns(self, points: Tensor, name: str = "") -> dict[str, Array]:
-        """Coordinates by the names of their columns in tables; `name` is that of the factor in a product."""
+        """Return coordinates by the names of their columns in tables; `name` is that of the factor in a product."""
         return numbered_columns(name or "point", self.coordinates(points))
 
     def frame(self, points: Tensor, scores: Tensor, centre: Tensor | None = None) -> Frame:
@@ -155,11 +157,11 @@ class Chart:
         return picture_frame(points, 0.0, scores, points.new_zeros(self.width))
 
     def place(self, frame: Frame, points: Tensor) -> Tensor:
-        """Coordinates on the page of points that are drawn in a frame."""
+        """Return coordinates on the page of points that are drawn in a frame."""
         return frame.apply(points)
 
     def project(self, points: Tensor, frame: Frame | None = None) -> Projection:
-        """Points as they are drawn in a frame, and what that loses; without a frame as they are."""
+        """Return points as they are drawn in a frame, and what that loses; without a frame as they are."""
         frame = frame or Frame(points.new_zeros(self.width), torch.eye(self.width, 2, dtype=points.dtype), 0.0)
         z = self.place(frame, points)
         return Projection(z, 1.0, "all latent dimensions", 0.0, frame.centre, frame.axes, 2.0 * z)
@@ -170,7 +172,7 @@ class Chart:
 
 
 def numbered_columns(name: str, values: Points) -> dict[str, Array]:
-    """Columns of numbers by name and place, counted from 1."""
+    """Return columns of numbers by name and place, counted from 1."""
     return {f"{name}_{i + 1}": column for i, column in enumerate(np.asarray(values).T)}
 
 
@@ -295,7 +297,7 @@ def project_to_disc(points: Points, c: Tensor | float) -> Projection:
 
 
 def project_from(frame: Frame, S: Tensor) -> Projection:
-    """Points as they are seen from a frame of two axes.
+    """Return points as they are seen from a frame of two axes.
 
     Arguments:
         frame: the point in the middle of the disc and what is drawn to the right and upwards; one that `picture_frame`

@@ -311,7 +311,7 @@ def orient(embedding: Embedding, rows: NDArray[np.intp], scores: Array, root: in
 
 
 def seen_radius(embedding: Embedding, frames: Sequence[Frame]) -> Array:
-    """Distances of rows from the centres of the frames, (rows,); of a product in the units of its factors."""
+    """Return distances of rows from the centres of the frames, (rows,); of a product in the units of its factors."""
     centres = np.concatenate([frame.centre.numpy() for frame in frames])[None]
     centre = Embedding(centres, np.ones((1, len(frames)) if len(frames) > 1 else 1), embedding.placed)
     return embedding.distances(centre)[:, 0]

@@ -59,7 +59,7 @@ class Principal:
     axes: Array
 
     def place(self, x: Array) -> Array:
-        """Coordinates of rows, (rows, count)."""
+        """Return coordinates of rows, (rows, count)."""
         return (x - self.mean) @ self.axes
 
 
@@ -157,7 +157,7 @@ def bridged(graph: csr_array, bridge: Bridge) -> csr_array:
 
 
 def graph_of_table(distances: NDArray[np.float64], neighbours: int) -> csr_array:
-    """`neighbour_graph` with bridges, given the distances between all rows, (rows, rows).
+    """Compute `neighbour_graph` with bridges, given the distances between all rows, (rows, rows).
 
     Example:
         >>> places = np.array([0.0, 1.0, 5.0, 7.0])
@@ -263,7 +263,7 @@ class Rows:
         return centred @ centred.T
 
     def pairs(self, first: Index, second: Index) -> Array:
-        """Distances of the first to the second, one by one."""
+        """Return distances of the first to the second, one by one."""
         step = max(1, (1 << 22) // max(1, self.x.shape[1]))  # so many values are held at once
         parts = [slice(start, start + step) for start in range(0, len(first), step)]
         differences = (self.take(first[part]) - self.take(second[part]) for part in parts)
@@ -272,7 +272,7 @@ class Rows:
         return np.concatenate([np.sqrt(np.einsum("ij,ij->i", d, d)) for d in differences])
 
     def table(self, place: Index | None = None) -> Array:
-        """Distances between all of these rows, by default all there are."""
+        """Return distances between all of these rows, by default all there are."""
         rows = self.take(np.arange(len(self)) if place is None else place)
         return cdist(rows, rows, "cityblock" if self.metric == "manhattan" else "euclidean")
 

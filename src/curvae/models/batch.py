@@ -108,7 +108,7 @@ class Batch(Parts):
 
     @classmethod
     def of(cls, rows: Tensor | Batch) -> Batch:
-        """Rows alone, as a tensor, or a batch as it is."""
+        """Return rows alone, as a tensor, or a batch as it is."""
         return rows if isinstance(rows, Batch) else cls(rows)
 
     @property

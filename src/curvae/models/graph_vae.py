@@ -191,7 +191,7 @@ class PairSampler:
         self._before = self._places - torch.arange(edges.shape[1], device=edges.device)  # non-edges before each edge
 
     def draw(self, absent: int, present: int | None = None, generator: torch.Generator | None = None) -> Pairs:
-        """Pairs for one estimate.
+        """Return pairs for one estimate.
 
         Arguments:
             absent: how many non-edges to draw, with replacement.
@@ -288,8 +288,9 @@ class PairSampler:
 
 
 def exact(n_nodes: int, listed: bool = False) -> bool:
-    """Whether all pairs of a graph of this size are to be seen at every step, or a sample: up to 8192 nodes, or 2048
-    where pairs must be `listed`, as for a product of several factors."""
+    """Return whether all pairs of a graph of this size are to be seen at every step, or a sample: up to 8192 nodes, or
+    2048 where pairs must be `listed`, as for a product of several factors.
+    """
     return n_nodes <= (_EXACT_LISTED if listed else _EXACT)
 
 
@@ -305,21 +306,21 @@ class EdgeModel(nn.Module, ABC):
 
     @abstractmethod
     def absence(self, d: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
-        """log(1 − p) and its derivatives in d and in each of the numbers, all elementwise.
+        """Compute log(1 − p) and its derivatives in d and in each of the numbers, all elementwise.
 
         The first is differentiable by autograd as well.
         """
 
     @abstractmethod
     def logits(self, d: Tensor) -> Tensor:
-        """log p − log(1 − p)."""
+        """Compute log p − log(1 − p)."""
 
     def log_prob(self, d: Tensor, present: Tensor) -> Tensor:
-        """log p where an edge is present (1), log(1 − p) where it is not (0)."""
+        """Compute log p where an edge is present (1), log(1 − p) where it is not (0)."""
         return F.logsigmoid((2.0 * present - 1.0) * self.logits(d))
 
     def probability(self, d: Tensor) -> Tensor:
-        """p."""
+        """Compute p."""
         return self.logits(d).sigmoid()
 
 
@@ -509,7 +510,7 @@ class GraphVAE(Latent):
         return self.popularity is not None and self.popularity.directed
 
     def encode(self, adjacency: Adjacency, features: Tensor | None = None) -> HyperbolicNormal | ProductNormal:
-        """q(z_i | A) of every node, on `Lorentz`."""
+        """Compute q(z_i | A) of every node, on `Lorentz`."""
         return self.posterior(self._encoded(adjacency, features))
 
     def _encoded(self, adjacency: Adjacency, features: Tensor | None) -> Tensor:
@@ -520,8 +521,8 @@ class GraphVAE(Latent):
         return self.encoder(adjacency, features)
 
     def terms(self, graph: GraphBatch, noise: Tensor) -> Terms:
-        """weight·Σ_{i<j} log p(A_ij | z_i, z_j), shape (k,), and log q(z_i | A) − log p(z_i), shape (k, n), for draws
-        made from standard normal `noise` of shape (k, n, d): a pure function.
+        """Compute weight·Σ_{i<j} log p(A_ij | z_i, z_j), shape (k,), and log q(z_i | A) − log p(z_i), shape (k, n), for
+        draws made from standard normal `noise` of shape (k, n, d): a pure function.
         """
         encoded = self._encoded(graph.adjacency, graph.features)
         noise = check_noise(noise, graph.adjacency.shape[-1], self.dim)
@@ -533,10 +534,11 @@ class GraphVAE(Latent):
         return self.terms(graph, noise)
 
     def log_likelihood(self, S: Tensor, pairs: AnyPairs, popularity: Tensor | None = None) -> Tensor:
-        """Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64, and with
-        popularity and side of shape (2, n), or (3, n) for the sum over ordered pairs, as of `curvae.nn.Popularity`. Of
-        `BalancedPairs` it is an unbiased estimate too, but with the gradient of n times the mean log-likelihood of
-        these pairs among themselves."""
+        """Compute Σ_{i<j} log p(A_ij | z_i, z_j), shape (…), of nodes at the points S of shape (…, n, d), float64, and
+        with popularity and side of shape (2, n), or (3, n) for the sum over ordered pairs, as of
+        `curvae.nn.Popularity`. Of `BalancedPairs` it is an unbiased estimate too, but with the gradient of n times the
+        mean log-likelihood of these pairs among themselves.
+        """
         S = checks.points("S", S, self.space.width, "this model").double()
         if isinstance(pairs, Pairs | BalancedPairs):
             logits = self.edges.logits(self._gaps(S, pairs.nodes, popularity).to(self.dtype))
@@ -578,7 +580,7 @@ class GraphVAE(Latent):
         noise: Tensor | None = None,
         features: Tensor | None = None,
     ) -> Tensor:
-        """E[log p(A | Z)] − β·Σ_i KL_i estimated from k draws: one number for the graph."""
+        """Compute E[log p(A | Z)] − β·Σ_i KL_i estimated from k draws: one number for the graph."""
         if noise is None:
             matrix = adjacency.out if isinstance(adjacency, Arcs) else checks.real("adjacency", adjacency)
             noise = self.noise(matrix.shape[-1], k)
@@ -591,8 +593,9 @@ class GraphVAE(Latent):
         return self.space.pair_distances(self.encode(adjacency, features).loc, pairs)
 
     def scores(self, adjacency: Adjacency, pairs: Tensor, features: Tensor | None = None) -> Tensor:
-        """b_i + b_j − s_i·s_j − d(z_i, z_j) of listed pairs, between posterior means: the larger, the likelier an
-        edge."""
+        """Compute b_i + b_j − s_i·s_j − d(z_i, z_j) of listed pairs, between posterior means: the larger, the likelier
+        an edge.
+        """
         encoded = self._encoded(adjacency, features)
         own = None if self.popularity is None else self.popularity(encoded, adjacency)
         return -self._gaps(self.posterior(encoded).loc, checks.tensor("pairs", pairs), own)

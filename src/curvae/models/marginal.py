@@ -52,7 +52,7 @@ def marginal_likelihood(
     advance: Callable[[int], None] = lambda rows: None,
     tf32: bool = False,
 ) -> Marginal:
-    """log p(x) of every row from the importance-weighted bound with the given number of samples.
+    """Compute log p(x) of every row from the importance-weighted bound with the given number of samples.
 
     Arguments:
         model: the model, or a stack of them.

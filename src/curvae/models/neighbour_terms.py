@@ -86,7 +86,8 @@ def _divergence(p: Tensor, fall: Tensor, size: Tensor) -> Tensor:
 
 
 def near_divergence(distances: Tensor, near: Tensor) -> Tensor:
-    """KL(P_i ‖ Q_i) of every row, with Q_ij ∝ 1/(1 + β·d_ij²) over the pairs that count and the best β for all rows.
+    """Compute KL(P_i ‖ Q_i) of every row, with Q_ij ∝ 1/(1 + β·d_ij²) over the pairs that count and the best β for all
+    rows.
 
     Arguments:
         distances: in the latent space, (rows, others).
@@ -155,7 +156,7 @@ def _shares(dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def jittered(rows: Tensor, companions: Tensor, near: Tensor, most: float) -> tuple[Tensor, Tensor]:
-    """Rows of a batch and its companions, moved along the differences of neighbours.
+    """Return rows of a batch and its companions, moved along the differences of neighbours.
 
     Row i and companion i, where these are neighbours, move towards each other or away, each by a share of up to `most`
     of the way between them. As with the masks of dropout the share is decided by the place i alone.

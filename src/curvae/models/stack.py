@@ -127,7 +127,7 @@ class Stack(Generic[Model]):
         return self.models[0].dtype
 
     def terms(self, *args: Any) -> Terms | MapTerms:
-        """`terms` of every model. Arguments and results have the models as first dimension.
+        """Compute `terms` of every model. Arguments and results have the models as first dimension.
 
         For a `VAE`, the arguments are a `Batch`, or rows of shape (models, rows, …), and noise of shape
         (models, k, rows, d); for a `GraphVAE`, a `GraphBatch` and noise.
@@ -219,7 +219,9 @@ def _require_stackable(models: Sequence[Stackable]) -> None:
 
 @contextmanager
 def matmul_precision(tf32: bool) -> Iterator[None]:
-    """Float32 matrix products on CUDA with TF32 inputs (10 bits of fraction) or in full; the setting is put back."""
+    """Compute float32 matrix products on CUDA with TF32 inputs (10 bits of fraction) or in full; the setting is put
+    back.
+    """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
@@ -230,8 +232,8 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
 
 @contextmanager
 def blas_products(model: nn.Module) -> Iterator[None]:
-    """Float32 matrix products of a model without convolutions by BLAS, where they would go to the Arm Compute Library,
-    which takes up to four times as long for those of small batches; the setting is put back.
+    """Compute float32 matrix products of a model without convolutions by BLAS, where they would go to the Arm Compute
+    Library, which takes up to four times as long for those of small batches; the setting is put back.
 
     For stacks and for the many samples of a likelihood that library is the faster one.
     """

@@ -112,7 +112,7 @@ class Latent(nn.Module):
         return self.posterior.head.weight.device
 
     def prior(self) -> HyperbolicNormal | ProductNormal:
-        """p(z), on `Lorentz`."""
+        """Compute p(z), on `Lorentz`."""
         return self.space.prior()
 
     def noise(self, rows: int, k: int = 1, generator: torch.Generator | None = None) -> Tensor:
@@ -241,7 +241,7 @@ class VAE(Latent):
         return torch.cat([inputs * observed, observed], -1)
 
     def encode(self, x: Tensor | Batch) -> HyperbolicNormal | ProductNormal:
-        """q(z | x), on `Lorentz`."""
+        """Compute q(z | x), on `Lorentz`."""
         return self.posterior(self._features(Batch.of(x)))
 
     def decode(self, S: Tensor, context: Tensor | None = None) -> Tensor:
@@ -296,26 +296,27 @@ class VAE(Latent):
         return self.terms(x, noise)
 
     def draw(self, x: Tensor | Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Points z of q(z | x), shape (k, rows, d), as the decoder takes them, and log q(z | x) − log p(z)."""
+        """Return points z of q(z | x), shape (k, rows, d), as the decoder takes them, and log q(z | x) − log p(z)."""
         batch = Batch.of(x)
         noise = check_noise(noise, len(batch), self.dim, shared=True)
         return self.posterior.draw(self._features(batch), noise, _ROOM)
 
     def reconstruction(self, z: Tensor, x: Tensor | Batch) -> Tensor:
-        """log p(target | z) at points that `draw` made."""
+        """Compute log p(target | z) at points that `draw` made."""
         batch = Batch.of(x)
         return self.likelihood.log_prob(self._decode(z, batch.context), batch)
 
     def expected(self, x: Tensor | Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """E[target | z] at draws from q(z | x), shape (k, rows, features), and the logarithms of their importance
-        weights p(target, z)/q(z | x), shape (k, rows)."""
+        """Compute E[target | z] at draws from q(z | x), shape (k, rows, features), and the logarithms of their
+        importance weights p(target, z)/q(z | x), shape (k, rows).
+        """
         batch = Batch.of(x)
         z, kl = self.draw(batch, noise)
         outputs = self._decode(z, batch.context)
         return self.likelihood.mean(outputs, batch), self.likelihood.log_prob(outputs, batch) - kl
 
     def elbo(self, x: Tensor | Batch, k: int = 1, beta: float = 1.0, noise: Tensor | None = None) -> Tensor:
-        """E[log p(x|z)] − β·KL estimated from k draws, for each row."""
+        """Compute E[log p(x|z)] − β·KL estimated from k draws, for each row."""
         reconstruction, kl, *_ = self.terms(x, self.noise(len(x), k) if noise is None else noise)
         return torch.sub(reconstruction, kl, alpha=beta).mean(0)
 
@@ -328,7 +329,7 @@ class VAE(Latent):
     def sample(
         self, n: int, generator: torch.Generator | None = None, mean: bool = False, context: Tensor | None = None
     ) -> Tensor:
-        """n new rows from the model, or their means given z; `context` as of `decode`."""
+        """Draw n new rows from the model, or their means given z; `context` as of `decode`."""
         with torch.no_grad():
             outputs = self.decode(self.prior().transform(self.noise(1, n, generator)[:, 0]), context)
             return self.likelihood.mean(outputs) if mean else self.likelihood.sample(outputs, generator=generator)

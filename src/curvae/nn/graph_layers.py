@@ -86,7 +86,8 @@ def undirected(edges: Tensor, n_nodes: int, weights: Tensor | None = None) -> tu
 
 
 def normalised_adjacency(edges: Tensor, n_nodes: int, weights: Tensor | None = None, dense: bool = True) -> Tensor:
-    """Â = D^{−1/2}(A + I)D^{−1/2}, A the symmetric adjacency matrix and D the diagonal of the row sums of A + I.
+    """Compute Â = D^{−1/2}(A + I)D^{−1/2}, A the symmetric adjacency matrix and D the diagonal of the row sums of A +
+    I.
 
     Arguments:
         edges, n_nodes, weights: as for `undirected`; weights must not be negative.

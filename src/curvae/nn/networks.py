@@ -196,7 +196,7 @@ def grids(shape: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
 
 
 def numbers(shape: Sequence[int]) -> int:
-    """How many numbers the last of the `grids` holds."""
+    """Count how many numbers the last of the `grids` holds."""
     size, channels = grids(shape)[-1]
     return math.prod(size) * channels
 

@@ -128,22 +128,23 @@ class Factor(nn.Module, ABC):
         return self.saturate(z, dtype, room), log_q - self.prior().log_prob(z)
 
     def saturate(self, points: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
-        """Points in `dtype`, held back to 1/room of what it can hold."""
+        """Return points in `dtype`, held back to 1/room of what it can hold."""
         return points.clamp(-torch.finfo(dtype).max / room, torch.finfo(dtype).max / room).to(dtype)
 
     @abstractmethod
     def distances(self, points: Tensor, pairs: Tensor) -> Tensor:
-        """Distances of listed pairs of points (…, n, width)."""
+        """Return distances of listed pairs of points (…, n, width)."""
 
     def distances_within(self, outputs: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        """Distances of the first `count` centres of posteriors from all of them, (…, count, rows)."""
+        """Return distances of the first `count` centres of posteriors from all of them, (…, count, rows)."""
         rows = outputs.shape[-2]
         pairs = torch.cartesian_prod(torch.arange(count), torch.arange(rows)).T.to(outputs.device)
         return self.distances(self.centre(outputs), pairs).unflatten(-1, (count, rows)).to(dtype)
 
     def sum_over_pairs(self, points: Tensor, term: Callable[..., Any], *numbers: Tensor, dtype: torch.dtype) -> Tensor:
-        """Σ term(d) over all pairs of points (…, n, width), the term and its derivative being a function of distances
-        and numbers."""
+        """Compute Σ term(d) over all pairs of points (…, n, width), the term and its derivative being a function of
+        distances and numbers.
+        """
         pairs = torch.triu_indices(points.shape[-2], points.shape[-2], 1, device=points.device)
         return term(self.distances(points, pairs).to(dtype), *numbers)[0].sum(-1, dtype=torch.float64)
 
@@ -152,7 +153,7 @@ class Factor(nn.Module, ABC):
         return [nn.Linear(self.width, width)]
 
     def identifiable(self) -> Tensor:
-        """c·σ0², the one number that says how curved the factor is."""
+        """Compute c·σ0², the one number that says how curved the factor is."""
         return self.curvature() * self.scale() ** 2
 
 
@@ -356,11 +357,11 @@ class Space(nn.Module):
         return len(self.factors)
 
     def curvatures(self) -> tuple[Tensor, ...]:
-        """c of every factor."""
+        """Return c of every factor."""
         return tuple([factor.curvature.forward() for factor in self])
 
     def in_units(self, S: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Points as networks are given them, and c of every factor there."""
+        """Return points as networks are given them, and c of every factor there."""
         if self._unitless:
             return S, self.curvatures()
         parts, curvatures = list(self.split(S)), list(self.curvatures())
@@ -375,7 +376,9 @@ class Space(nn.Module):
         return any(factor.curvature.learnable for factor in self)
 
     def numbers(self) -> dict[str, Tensor]:
-        """c and σ0 of the one factor, as `c` and `prior_scale`; of a product as `c_1`, `prior_scale_1`, `c_2`, …"""
+        """Compute c and σ0 of the one factor, as `c` and `prior_scale`; of a product as `c_1`, `prior_scale_1`, `c_2`,
+        …
+        """
         ends = [""] if len(self) == 1 else [f"_{i}" for i in range(1, len(self) + 1)]
         return {
             f"{name}{end}": getattr(factor, part)()
@@ -411,7 +414,7 @@ class Space(nn.Module):
         return each[0] if len(each) == 1 else ProductNormal(each)
 
     def draw(self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0) -> tuple[Tensor, Tensor]:
-        """Points of the posteriors made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
+        """Return points of the posteriors made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
 
         Points beyond 1/room of what `dtype` can hold are pulled back to that limit.
         """
@@ -431,8 +434,9 @@ class Space(nn.Module):
         return torch.cat([one.centre(part) for one, part in parts], -1)
 
     def distances(self, outputs: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Distances of the first `count` centres of posteriors from all of them, in units of the factors' prior scales;
-        in `dtype`, (…, count, rows)."""
+        """Return distances of the first `count` centres of posteriors from all of them, in units of the factors' prior
+        scales; in `dtype`, (…, count, rows).
+        """
         each = [
             one.distances_within(part, count, dtype) / one.scale().to(dtype)
             for one, part in zip(self, self.split_outputs(outputs), strict=True)
@@ -440,12 +444,12 @@ class Space(nn.Module):
         return each[0] if len(each) == 1 else h.norm(torch.stack(each, -1))
 
     def saturate(self, S: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
-        """Points in `dtype`, held back where it cannot hold them."""
+        """Return points in `dtype`, held back where it cannot hold them."""
         parts = zip(self, self.split(S.double()), strict=True)
         return torch.cat([factor.saturate(part, dtype, room) for factor, part in parts], -1)
 
     def pair_distances(self, S: Tensor, pairs: Tensor) -> Tensor:
-        """Distances of listed pairs of points (…, n, width)."""
+        """Return distances of listed pairs of points (…, n, width)."""
         each = [factor.distances(part, pairs) for factor, part in zip(self, self.split(S), strict=True)]
         return each[0] if len(each) == 1 else h.norm(torch.stack(each, -1))
 

@@ -65,7 +65,7 @@ def _points(x: Points) -> Tensor:
 
 
 def inside(ball: Page, x: Points, shape: tuple[int | None, ...] = (None, 2)) -> Tensor:
-    """`x` as float64 points of the disc; an error unless they have the shape (None: any number) and lie inside."""
+    """Return `x` as float64 points of the disc; raise unless they have the shape (None: any number) and lie inside."""
     points = _points(x)
     if len(points.shape) != len(shape) or any(n not in (None, m) for n, m in zip(shape, points.shape, strict=True)):
         wanted = ", ".join("any" if n is None else str(n) for n in shape)

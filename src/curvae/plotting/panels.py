@@ -44,7 +44,7 @@ __all__ = [
 
 
 def thumbnails(images: Points, side: int = 48) -> Tensor:
-    """Images (N, H, W) as float64, reduced so that no side is longer than `side`."""
+    """Return images (N, H, W) as float64, reduced so that no side is longer than `side`."""
     pixels = tensor(images)
     if pixels.dim() != 3 or not pixels.numel():
         raise CurvaeError(f"images must have shape (N, H, W) with at least one pixel, got {tuple(pixels.shape)}")

@@ -69,17 +69,17 @@ class Rule:
 
 
 def whole(value: Any) -> bool:
-    """Whether it is a whole number."""
+    """Return whether it is a whole number."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def number(value: Any) -> bool:
-    """Whether it is a finite number."""
+    """Return whether it is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def count(value: Any) -> bool:
-    """Whether it is a whole number of at least 1."""
+    """Return whether it is a whole number of at least 1."""
     return whole(value) and value >= 1
 
 

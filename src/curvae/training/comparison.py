@@ -128,7 +128,7 @@ class Paired:
 
 
 def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -> list[float]:
-    """Values of c to compare, 0 first; raises for what cannot be compared."""
+    """Return values of c to compare, 0 first; raise for what cannot be compared."""
     require_count("repeats", repeats)
     if repeats < _FEWEST:
         raise CurvaeError(
@@ -549,7 +549,7 @@ def _pca(data: Arrays, split: Split, config: Config, layout: Layout) -> float | 
 
 
 def faithfulness_criterion(data: Rows, found: Comparison, splits: Mapping[int, Split]) -> Criterion:
-    """Whether curved models place held-out rows more faithfully: (Qlocal + Qglobal)/2 by Euclidean distances.
+    """Return whether curved models place held-out rows more faithfully: (Qlocal + Qglobal)/2 by Euclidean distances.
 
     Arguments:
         data: the rows that were compared on, with columns scaled as they are to count.

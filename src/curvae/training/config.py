@@ -48,7 +48,7 @@ class Config(RowSettings):
         return tuple(weight for kind, weight in weights.items() if self.neighbours in (kind, "both"))
 
     def scaled(self, layout: Layout) -> NDArray[np.bool_]:
-        """Which features of the data are standardised."""
+        """Tell which features of the data are standardised."""
         return LIKELIHOODS[self.likelihood].standardised(layout) & self.scales
 
 

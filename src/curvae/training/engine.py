@@ -344,7 +344,7 @@ class Engine(ABC, Generic[Model, Kind]):
         self.optimiser = Adam(stack.tensors, stack.leaves, rates, self.config.adam_beta2, options, falls)
 
     def early_fall(self, best_epoch: int) -> Fall | None:
-        """How the learning rate falls from here on, if it has not begun to: as if the best epoch had been the last
+        """Say how the learning rate falls from here on, if it has not begun to: as if the best epoch had been the last
         before it fell."""
         cooldown, per_epoch = self.config.cooldown, self.total / max(1, self.config.epochs or 1)
         if self.step >= (1.0 - cooldown) * self.total:
@@ -413,7 +413,7 @@ class Engine(ABC, Generic[Model, Kind]):
         return "all parameters are finite"
 
     def finite(self) -> list[bool]:
-        """Whether all parameters of each model are finite."""
+        """Return whether all parameters of each model are finite."""
         every = [t.reshape(len(self), -1).isfinite().all(1) for t in self.stack.tensors.values()]
         return torch.stack(every).all(0).tolist()
 

@@ -68,7 +68,8 @@ _ACTIVE = 0.01  # share of the prior's variance above which a direction is in us
 
 
 def embed(fitted: Fitted, x: Data) -> Embedding:
-    """Where a trained model places rows: centre and standard deviation of each row's posterior, computed in float64.
+    """Return where a trained model places rows: centre and standard deviation of each row's posterior, computed in
+    float64.
 
     Arguments:
         fitted: a result of `curvae.training.fit` or `fit_many`; those of a graph go to `embed_graph`.
@@ -140,7 +141,7 @@ def likelihoods(
     shared: bool = False,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Likelihoods:
-    """log p(x) of rows by importance sampling (`curvae.models.marginal_likelihood`)."""
+    """Compute log p(x) of rows by importance sampling (`curvae.models.marginal_likelihood`)."""
     return likelihoods_many([fitted], [x], samples, seed, shared, advance)[0]
 
 
@@ -153,7 +154,7 @@ def likelihoods_many(
     advance: Callable[[int], None] = lambda rows: None,
     tf32: bool = False,
 ) -> list[Likelihoods]:
-    """`likelihoods` of many models, each on its own rows; on CUDA those of one architecture at once.
+    """Compute `likelihoods` of many models, each on its own rows; on CUDA those of one architecture at once.
 
     Arguments:
         fitted: the models.
@@ -203,14 +204,16 @@ def _alike(fitted: Sequence[Fitted], x: Sequence[Arrays]) -> list[list[int]]:
 
 
 def active_dimensions(embedding: Embedding, prior_scale: ArrayLike) -> int:
-    """Directions of the tangent space in which the posterior centres vary, given the prior scale of every factor."""
+    """Return directions of the tangent space in which the posterior centres vary, given the prior scale of every
+    factor.
+    """
     scales = np.atleast_1d(prior_scale)
     v = np.concatenate([part.tangent / scale for part, scale in zip(embedding.parts, scales, strict=True)], 1)
     return int((np.linalg.eigvalsh(np.atleast_2d(np.cov(v.T))) > _ACTIVE).sum())
 
 
 def health(fitted: FittedModel, embedding: Embedding) -> list[str]:
-    """Warnings about the map, each with its remedy; none when all is well."""
+    """Return warnings about the map, each with its remedy; none when all is well."""
     config, last = fitted.config, fitted.last
     held = "validation_kl" in last
     kl: float = last["validation_kl" if held else "kl"]
@@ -226,7 +229,7 @@ def health(fitted: FittedModel, embedding: Embedding) -> list[str]:
 
 
 def map_health(embedding: Embedding, kl: float, prior_scale: ArrayLike, of: str = "") -> list[str]:
-    """Warnings about a map of any kind, each with its remedy; about every factor of a product.
+    """Return warnings about a map of any kind, each with its remedy; about every factor of a product.
 
     Arguments:
         embedding: the map.
@@ -558,7 +561,7 @@ def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
 
 
 def score_links(score: Rule, graph: Graph, seen: Edges, edges: Edges, absent: Edges, dim: int) -> dict[str, Any]:
-    """How well a model, and rules that need none, tell edges from other pairs.
+    """Say how well a model, and rules that need none, tell edges from other pairs.
 
     Arguments:
         score: of the model: a function from pairs, (pairs, 2), to scores, higher where it expects an edge.
@@ -603,7 +606,7 @@ def judge_split(fitted: FittedGraph, graph: Graph, split: EdgeSplit) -> dict[str
 
 
 def link_baselines(graph: Graph, split: EdgeSplit, dim: int = 2) -> dict[str, Links]:
-    """How well rules that need no model find the test edges of a split, from its training edges.
+    """Say how well rules that need no model find the test edges of a split, from its training edges.
 
     Arguments:
         graph: the graph.

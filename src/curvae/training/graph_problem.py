@@ -105,7 +105,7 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
 
 
 def listed(config: GraphConfig) -> bool:
-    """Whether a model that sees all pairs must hold them in memory."""
+    """Return whether a model that sees all pairs must hold them in memory."""
     return len(config.factors) > 1 or config.popular
 
 

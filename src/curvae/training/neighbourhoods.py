@@ -40,7 +40,7 @@ __all__ = [
 
 
 def affinities(index: NDArray[np.int64], distances: NDArray[np.float64], perplexity: float) -> sparse.csr_array:
-    """Probabilities with which rows choose others as neighbours, (rows, rows), sparse.
+    """Return probabilities with which rows choose others as neighbours, (rows, rows), sparse.
 
     Row i chooses j among its nearest with a chance that falls as exp(−d²/2σ_i²), σ_i such that the choice is as
     uncertain as one among `perplexity` equal rows; entry ij is the mean of the chances that i chooses j and j chooses i
@@ -67,7 +67,7 @@ def affinities(index: NDArray[np.int64], distances: NDArray[np.float64], perplex
 
 
 def draws(chances: sparse.csr_array, count: int, seed: int = 0) -> NDArray[np.int32]:
-    """`count` columns for every row, (rows, count), each drawn with a chance in proportion to its entry."""
+    """Draw `count` columns for every row, (rows, count), each drawn with a chance in proportion to its entry."""
     rows = chances.shape[0]
     ends = np.cumsum(chances.data)
     bounds = np.concatenate([[0.0], ends])[chances.indptr]
@@ -79,8 +79,8 @@ def draws(chances: sparse.csr_array, count: int, seed: int = 0) -> NDArray[np.in
 
 
 def landmark_paths(graph: sparse.csr_array, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Landmarks, drawn at random, and the lengths of shortest paths from every row to each of them, (rows, landmarks),
-    in units of their mean.
+    """Return landmarks, drawn at random, and the lengths of shortest paths from every row to each of them, (rows,
+    landmarks), in units of their mean.
 
     The graph is connected. If `count` is the number of rows, all of them are landmarks, in their order. Landmarks that
     lie as far apart as can be would be the outliers of the data, and the map would be made for these.

@@ -67,7 +67,7 @@ def process_count(asked: int | None) -> int:
 
 
 def is_worker(count: int) -> bool:
-    """Whether another process leads the training: this one and as many in all were started by `torchrun`."""
+    """Return whether another process leads the training: this one and as many in all were started by `torchrun`."""
     started = launched()
     return count > 1 and process_count(count) > 1 and started is not None and started.rank > 0
 

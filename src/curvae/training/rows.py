@@ -131,7 +131,7 @@ class Rows:
 
 
 def judged_rows(names: NDArray[np.str_]) -> NDArray[np.bool_]:
-    """Which rows to judge a model on, by what they were for: test rows, or else validation rows.
+    """Tell which rows to judge a model on, by what they were for: test rows, or else validation rows.
 
     Example:
         >>> judged_rows(np.array(["train", "validation", "test"])).tolist()
@@ -255,7 +255,7 @@ class BatchShard:
         return self.size == 1
 
     def count_before(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many places before each of these are its own."""
+        """Count how many places before each of these are its own."""
         if self.whole:
             return places
         width = SHARDS // self.size
@@ -263,7 +263,7 @@ class BatchShard:
         return rounds * width + np.clip(shards - self.rank * width, 0, width)
 
     def owns(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these places are its own."""
+        """Tell which of these places are its own."""
         if self.whole:
             return np.ones(places.shape, np.bool_)
         return places % SHARDS // (SHARDS // self.size) == self.rank

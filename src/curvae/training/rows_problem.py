@@ -109,7 +109,7 @@ def _prepared(data: Data, blocks: tuple[int, ...]) -> Arrays:
 
 
 def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> Scaling:
-    """How columns are scaled, from all rows that are not test rows: to the variance that covariates leave."""
+    """Say how columns are scaled, from all rows that are not test rows: to the variance that covariates leave."""
     features = config.scaled(layout)
     if not features.any():
         return Scaling.identity(data.features)
@@ -312,7 +312,7 @@ def validation_rows(task: RowsTask) -> NDArray[np.int64]:
 
 
 def digest(*arrays: NDArray[Any]) -> str:
-    """SHA-256 of arrays."""
+    """Return SHA-256 of arrays."""
     found = hashlib.sha256()
     for place, array in enumerate(arrays):
         found.update(b"\n" if place else b"")

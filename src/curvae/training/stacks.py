@@ -94,7 +94,7 @@ class Task(ABC):
 
     @classmethod
     def label(cls, place: int, count: int, config: Settings) -> str:
-        """How messages call the model at this place of a list."""
+        """Say how messages call the model at this place of a list."""
         space = f"c = {config.curvature:g}" if config.space is None else f"space {config.space}"
         return f"model {place + 1} of {count} (seed {config.seed}, {space})"
 
@@ -372,7 +372,7 @@ def visible_folder(folder: Path | None, warn: Callable[[str], None]) -> Path | N
 
 
 def existing_checkpoints(folder: Path, resume: bool, count: int) -> list[list[int]]:
-    """Places of the models in each checkpoint of a folder, out of a list of so many.
+    """Return places of the models in each checkpoint of a folder, out of a list of so many.
 
     These go on as the stacks they were, so that neither a longer list nor another number of processes changes them.
     Without `resume` there are none: what an earlier training left is removed.

@@ -128,7 +128,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def json_text(value: Any, indent: int | None = 2, ascii_only: bool = False) -> str:
-    """JSON of plain values; a number that is not finite, which JSON has no word for, becomes null.
+    """Return JSON of plain values; a number that is not finite, which JSON has no word for, becomes null.
 
     Example:
         >>> json_text({"interval": float("nan")}, indent=None)
@@ -181,19 +181,20 @@ def read_json(path: Path) -> Any:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Tensors as safetensors; one that has several names is stored under each."""
+    """Write tensors as safetensors; one that has several names is stored under each."""
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     write_bytes(path, safetensors.torch.save(own, dict(metadata or {})))
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Metadata of a safetensors file, without its tensors."""
+    """Return the metadata of a safetensors file, without its tensors."""
     with _readable(path), safetensors.safe_open(path, "pt") as file:
         return dict(file.metadata() or {})
 
 
 def read_tensors(path: Path, gaps: tuple[str, ...] = ()) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a safetensors file, which cannot hold code; a number that is not finite is an error.
+    """Return tensors and metadata of a safetensors file, which cannot hold code; a number that is not finite is an
+    error.
 
     Arguments:
         path: of the file.
@@ -226,7 +227,7 @@ _ANY_COMMAND = f"{COMMANDS['vae']} or {COMMANDS['graph']}"
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computes."""
+    """Return versions of what computes."""
     return {
         "curvae": __version__,
         "torch": torch.__version__,
@@ -236,7 +237,7 @@ def versions() -> dict[str, str]:
 
 
 def description_of(config: Settings, kind: str) -> dict[str, Any]:
-    """How `config.json` begins, whatever the kind of run."""
+    """Say how `config.json` begins, whatever the kind of run."""
     return {
         "format": FORMAT,
         "kind": kind,
@@ -404,5 +405,5 @@ def locked(path: Path, wait: float = 0.0) -> Iterator[None]:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder holds nothing but perhaps a lock, which a process that was killed leaves behind."""
+    """Return whether a folder holds nothing but perhaps a lock, which a process that was killed leaves behind."""
     return all(path.name == _LOCK for path in folder.iterdir())

@@ -170,7 +170,7 @@ def pack_expected(blocks: Blocks, expected: Mapping[str, tuple[ArrayLike, ArrayL
 
 
 def sheets(images: NDArray[np.floating]) -> tuple[dict[str, int], list[str]]:
-    """Pictures of shape (rows, height, width), from black at their least value to white at their largest.
+    """Return pictures of shape (rows, height, width), from black at their least value to white at their largest.
 
     They are shrunk to at most 32 pixels a side, and further when there are many.
 

@@ -98,7 +98,7 @@ class Family:
     uses_size: bool = False
 
     def standardised(self, layout: Layout) -> NDArray[np.bool_]:
-        """Which features are centred and scaled."""
+        """Tell which features are centred and scaled."""
         if isinstance(self.standardise, bool):
             return np.full(layout.features, self.standardise)
         return self.standardise(layout)

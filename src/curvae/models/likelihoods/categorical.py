@@ -69,7 +69,7 @@ class Categorical(Likelihood):
 
 
 def wrong_sum(x: Matrix) -> bool:
-    """Whether the columns of a block do not sum to 1 in some row; a row that is missing as a whole, NaN, may."""
+    """Return whether the columns of a block do not sum to 1 in some row; a row that is missing as a whole, NaN, may."""
     sums = np.asarray(x.sum(1)).ravel()
     lacking = np.isnan(sums)
     if not np.allclose(sums[~lacking], 1.0, atol=1e-4):
