@@ -405,6 +405,8 @@ def test_another_map_is_judged_and_reported(data: pd.DataFrame) -> None:
         "next: curvae fit t.csv --label kind --id name"
     ]
     assert "Coordinates: u1, u2." in told.err and "40 rows matched by id." in told.err
+    pd.read_csv("map.csv").assign(cluster=range(40)).to_csv("clusters.csv", index=False)
+    assert "Coordinates: u1, u2." in curvae("judge", "t.csv", "clusters.csv", *NAMED).err
     page = Path("map.html").read_text()
     assert first in page and "How faithful is map.csv to t.csv?" in page and "5-NN accuracy of labels" in page
     refused("judge", "t.csv", "map.csv", *NAMED, "-o", "map.html", says=["exists", "--force"])

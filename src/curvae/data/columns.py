@@ -34,6 +34,7 @@ from .files import Messages, count, guard, listing, quoted
 from .text_tables import MISSING, NUMBER, NumberFacts, numbers_from_texts, texts_of
 
 __all__ = [
+    "LABEL",
     "ColumnAdvice",
     "ColumnTexts",
     "FrameTable",
@@ -49,7 +50,7 @@ __all__ = [
 _SHOWN = 10  # columns of one kind that a message lists
 _LOOKED_AT = 10_000  # rows of a table on disk that tell whether a column holds identifiers
 _IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index)$", re.IGNORECASE)
-_LABEL = re.compile(r"(?:^|[\W_])(?:labels?|class|target|cluster)$", re.IGNORECASE)
+LABEL = re.compile(r"(?:^|[\W_])(?:labels?|class|target|cluster)$", re.IGNORECASE)
 
 
 @dataclass
@@ -429,7 +430,7 @@ class ColumnAdvice:
         shown = f"{name!r} ({cell}, {distinct:,} different texts)"
         if distinct == 1:
             self._left_out[name] = "constant"
-        elif _LABEL.search(name) and "label" not in self.taken:
+        elif LABEL.search(name) and "label" not in self.taken:
             self._propose("label", name, shown)
         # Up to 10 different texts never are too many to be categories, and more than 100 always are.
         elif distinct == rows or distinct > min(100, max(10, rows // 2)):
@@ -449,7 +450,7 @@ class ColumnAdvice:
             named = "id" not in self.taken and _IDENTIFIER.search(name) and not known.missing[j]
             if named and _is_identifier(name, values, known.high[j] - known.low[j], known.rows):
                 self._propose("id", name, f"{name!r} (a different integer in every row)")
-            elif "label" not in self.taken and _LABEL.search(name) and bool((values == np.floor(values)).all()):
+            elif "label" not in self.taken and LABEL.search(name) and bool((values == np.floor(values)).all()):
                 self._propose("label", name, f"{name!r} ({len(np.unique(values)):,} different integers)")
         fixes = [fix for *_, fix in self._proposals]
         taken = {value for fix in fixes for role, value in fix if role in ("id", "label")} | {*self._left_out}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..data import Dataset, Graph, load
 from ..data.column_statistics import MissingValuesError
+from ..data.columns import LABEL
 from ..data.disk import DiskMatrix
 from ..data.files import Messages, count, decimal, is_embedding, listing, quoted, require_file, suggest_path
 from ..data.spool import ROW_BYTES
@@ -398,12 +399,13 @@ def _curvature(ball: NDArray[np.float64], radius: NDArray[np.float64]) -> float:
 
 
 def _of_table(path: Path, frame: pd.DataFrame, id_name: str | None, roles: set[str]) -> _Map:
-    """Take all columns of numbers but ids and those that have another role in the data."""
+    """Take all columns of numbers but ids, those that have another role in the data, and numbers of labels."""
     names = list(map(str, frame.columns))
     named = next((name for name in (id_name, "id") if name in names), None)
     if named is None and names[0].startswith("Unnamed: ") and id_name is not None:
         named = names[0]
     numbers = {name for name in names if pd.api.types.is_numeric_dtype(frame[name])}
+    numbers -= {name for name in numbers if LABEL.search(name) and bool((frame[name] % 1 == 0).all())}
     used = [name for name in names if name in numbers - {named, *roles}]
     if not used:
         raise CurvaeError(f"{path.name} has no columns of numbers for coordinates; its columns are {quoted(names)}")
