@@ -117,7 +117,7 @@ def nearest(x: Points, k: int, device: torch.device) -> tuple[NDArray[np.int64],
 
 def _approximate(x: Points, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     try:
-        from pynndescent import NNDescent  # type: ignore[import-not-found]
+        from pynndescent import NNDescent
     except ImportError:
         return None
     index, distances = NNDescent(x, n_neighbors=k + 1, random_state=0).neighbor_graph
