@@ -253,7 +253,7 @@ def code_nodes(left: Any, right: Any) -> tuple[NDArray[np.str_], NDArray[Any]]:
     found: list[str] = []
     at_once = left.dtype == right.dtype and getattr(left.dtype, "kind", "O") in "iu"
     for side in [pd.concat([left, right])] if at_once else [left, right]:
-        if pd.api.types.is_string_dtype(side):
+        if pd.api.types.is_string_dtype(side) and not isinstance(side.dtype, pd.CategoricalDtype):
             side = side.fillna("")
         elif not (isinstance(side.dtype, np.dtype) and side.dtype.kind in "iu"):
             side = pd.Series(texts_of(side))
