@@ -334,7 +334,11 @@ def test_errors_and_warnings_name_flags(tmp_path, monkeypatch):
     write_table(Path("n.csv"), nr=range(40))
     found = curvae("fit", "n.csv", "-o", "run", *SMALL)
     assert "looks like an identifier" in found.err and "use --id nr if it is one" in found.err
+    assert "use --id nr if it is one" in Path("run/report.html").read_text(encoding="utf-8")
     refused("fit", "n.csv", "-o", "run", says=["overwrite it with --force"])
+    Path("e.edges").write_text("a b 1\nb c 2\nc d 1\nd a 3\n", encoding="utf-8")
+    assert curvae("graph", "e.edges", "--splits=0", "--epochs=1", "--set=hidden=4", "-o", "g", "-q").code == 0
+    assert "use --weighted to read weights" in Path("g/report.html").read_text(encoding="utf-8")
 
 
 def test_the_library_names_no_flags():

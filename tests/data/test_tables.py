@@ -485,6 +485,14 @@ def test_a_format_of_tables_is_registered_in_one_place(tmp_path: Path, monkeypat
     assert graph.labels is not None and graph.labels.tolist() == ["x", "y"]
 
 
+def test_the_working_directory_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}).to_parquet(folder / "0.parquet")
+    monkeypatch.chdir(folder)
+    assert refusal(".").startswith("parts has text in columns")
+
+
 @pytest.mark.parametrize(
     ("columns", "own"),
     [

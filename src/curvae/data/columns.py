@@ -200,8 +200,7 @@ class Table(ABC):
         _, gaps, numbers = self.summarise(name)
         if 2 * numbers < self.rows - gaps:
             return []
-        texts = pd.Series(self.column_texts(name).written, dtype=object)
-        return list(texts[pd.to_numeric(texts, errors="coerce").isna()])
+        return [text for text in self.column_texts(name).written if not re.fullmatch(NUMBER, text.strip())]
 
     def numbers(self, columns: Sequence[Column], fix: str, messages: Messages) -> Matrix:
         """Convert columns to numbers, (rows, columns).
@@ -401,9 +400,9 @@ class ColumnAdvice:
             x: their values, (rows, columns).
         """
         rows = self.table.rows
-        known = {name: self.table.summarise(name) for name in offenders}
-        wrong = {name: cells for name in known if (cells := self.table.cells_to_correct(name))}
-        texts = [name for name in known if name not in wrong]
+        wrong = {name: cells for name in offenders if (cells := self.table.cells_to_correct(name))}
+        known = {name: self.table.summarise(name) for name in offenders if name not in wrong}
+        texts = list(known)
         unique = [name for name in texts if known[name][0] == rows]
         if unique and "id" not in self.taken:
             name = next((name for name in unique if _IDENTIFIER.search(name)), unique[0])

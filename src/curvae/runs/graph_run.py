@@ -67,7 +67,7 @@ class GraphTrainingPlan:
         typed: settings that were typed.
         before: description of the run that is resumed, or nothing.
         splits: how often edges are hidden; 5 by default, and none of a tree or forest.
-        processes: that share a training, which is one.
+        links: how many of the likeliest missing edges to write to a file.
         root: name of the node at the centre of the map, if it was given.
 
     Attributes:
@@ -82,7 +82,7 @@ class GraphTrainingPlan:
         typed: dict[str, Any],
         before: Mapping[str, Any],
         splits: int | None,
-        processes: int,
+        links: int | None,
         root: str | None,
     ) -> None:
         """Split the edges; raise for what cannot be trained."""
@@ -93,7 +93,7 @@ class GraphTrainingPlan:
             config, splits = replace(config, encoder="free"), 0
         splits = _SPLITS if splits is None else splits
         require_buildable_graph(config, data.n_nodes, features)
-        self._root = require_root(root, before, data.names, "node")
+        self._links, self._root = links, require_root(root, before, data.names, "node")
         self._splits: list[EdgeSplit] = []
         self.remarks: list[str] = []
         try:
@@ -118,8 +118,6 @@ class GraphTrainingPlan:
         resume: bool,
         jobs: int,
         device: torch.device | str,
-        links: int | None = None,
-        processes: int = 1,
     ) -> Result:
         """Train a model of all edges, whose map is written at once, and for each split one that predicts hidden edges.
 
@@ -127,7 +125,7 @@ class GraphTrainingPlan:
             folder: of the run.
             reporter: receives messages and progress.
             progress: called with every record of the first model and the number of epochs in all.
-            resume, jobs, device, links, processes: as of `train_run`.
+            resume, jobs, device: as of `train_run`.
         """
         graph, config, source, splits = self.data, self.config, self.source, self._splits
         where: dict[str, Any] = {"device": device, "resume": resume}
@@ -196,9 +194,9 @@ class GraphTrainingPlan:
             "seconds": round(seconds, 2),
         }
         files = {}
-        if links is not None:
+        if self._links is not None:
             advance = reporter.counter("missing edges", graph.n_nodes)
-            pairs, probability = missing_links(fitted, graph, links, embedding=embedding, progress=advance)
+            pairs, probability = missing_links(fitted, graph, self._links, embedding=embedding, progress=advance)
             first, second = graph.names[pairs].T
             files[pages.LINKS] = pd.DataFrame({"source": first, "target": second, "probability": probability})
         # Where hidden edges are to be found, only the encoder can place the nodes that lost theirs.

@@ -235,7 +235,7 @@ class RowsTrainingPlan:
         self.source, self.data, self.config, self.typed = source, data, first.config, typed
         self._sample: Any = sample  # the rows that figures and pictures show, all unless they lie on disk
         self._parts, self._root, self._hindrance = parts, root, hindrance
-        self._problem, self._tasks = problem, tasks
+        self._problem, self._tasks, self._processes = problem, tasks, processes
 
     def train(
         self,
@@ -246,8 +246,6 @@ class RowsTrainingPlan:
         resume: bool,
         jobs: int,
         device: torch.device | str,
-        links: int | None = None,
-        processes: int = 1,
     ) -> Result:
         """Train all models, and judge the first and the maps of all that did not fail.
 
@@ -255,14 +253,13 @@ class RowsTrainingPlan:
             folder: of the run.
             reporter: receives messages and progress.
             progress: called with every record of a single model and the number of epochs in all.
-            resume, jobs, device, processes: as of `train_run`.
-            links: of graphs alone.
+            resume, jobs, device: as of `train_run`.
         """
         problem, repeats = replace(self._problem, asked=device), len(self._tasks)
         where: dict[str, Any] = {"folder": folder, "resume": resume}
         began = time.perf_counter()
         if repeats == 1:
-            trained = [train_one(problem, self._tasks, **where, processes=processes, progress=progress)]
+            trained = [train_one(problem, self._tasks, **where, processes=self._processes, progress=progress)]
         else:
             trained = train_many(
                 problem,

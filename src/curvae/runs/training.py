@@ -205,16 +205,17 @@ def train_run(
             )
         require_shareable(together, Config(**settings), device)
 
-    training: Any = GraphTrainingPlan if isinstance(source, GraphSource) else RowsTrainingPlan
-    plan = partial(training, processes=together, root=root)
+    plan: Any = partial(RowsTrainingPlan, processes=together, root=root)
+    if isinstance(source, GraphSource):
+        plan = partial(GraphTrainingPlan, links=links, root=root)
     asked, how = {count: repeats}, {"resume": resume, "force": force}
     with start_run(source, settings, output, source.kind, asked, plan, reporter, **how) as started:
         made, folder, _, description = started
         warnings = [*made.data.warnings, *made.remarks]
         reporter.tell(description["data"]["notes"], warnings)
         reporter.tell([made.text, f"run folder {folder}"], ())
-        where = {"resume": resume, "device": device, "jobs": jobs or default_jobs(device), "processes": together}
-        found = made.train(folder, reporter, epoch_progress(reporter, resume), links=links, **where)
+        where = {"resume": resume, "device": device, "jobs": jobs or default_jobs(device)}
+        found = made.train(folder, reporter, epoch_progress(reporter, resume), **where)
         warnings += found.warnings
         summary = {**found.summary, "warnings": warnings}
         pictures = {name: one for section in found.sections for name, one in section.named_pictures.items()}
