@@ -53,7 +53,7 @@ class LikelihoodChecks:
         return torch.from_numpy(self.data(np.random.default_rng(3)))
 
     def likelihood(self):
-        made = LIKELIHOODS[self.name].make(Layout(FEATURES, self.blocks)).double()
+        made = LIKELIHOODS[self.name].make(Layout(FEATURES, self.blocks), Config(likelihood=self.name)).double()
         for part in made.modules():
             if isinstance(part, Gaussian) and part.learned:
                 with torch.no_grad():

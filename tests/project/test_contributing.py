@@ -24,6 +24,7 @@ from curvae.data.tables import TABLES
 from curvae.models import VAE, Batch, Bernoulli, Layout, Posterior
 from curvae.models.likelihoods import LIKELIHOODS, choose_likelihood
 from curvae.nn import HyperbolicFactor, Space, decoder, mlp
+from curvae.settings import RowSettings
 from curvae.settings import configs as parts
 from curvae.settings import setting as names
 from curvae.settings.setting import setting
@@ -65,7 +66,7 @@ def module(package: str, kind: str, name: str) -> SimpleNamespace:
 
 def test_a_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
     family = module("curvae.models.likelihoods", "class", "Exponential").EXPONENTIAL
-    likelihood = family.make(Layout(3))
+    likelihood = family.make(Layout(3), RowSettings())
     random = np.random.default_rng(0)
     outputs, x = random.normal(size=(2, 5, 3)), random.exponential(size=(5, 3))
     entries = likelihood.entries(torch.from_numpy(outputs), Batch(torch.from_numpy(x)))

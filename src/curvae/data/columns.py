@@ -562,7 +562,8 @@ class RawData:
         ids = ids if isinstance(self.x, DiskMatrix) else in_memory(ids)
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
         others = {name: getattr(self, name) for name in ("labels", "groups", "exposure", "context")}
-        rows = {name: None if values is None else values[kept] for name, values in ({"ids": ids} | others).items()}
+        rows: dict[str, Any] = {"ids": ids} | others
+        rows = {name: None if values is None else values[kept] for name, values in rows.items()}
         if given is None:
             self._require_rows(2, x.shape[0])
             self.judge(x)

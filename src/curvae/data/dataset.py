@@ -64,6 +64,8 @@ class Arrays:
             binary column, otherwise its number of categories; () if all columns are numbers.
         shape: shape of one row: (height, width) for images, () for a plain row.
         missing: whether entries of x may be NaN, which the model then handles.
+        total: whether the exposure of a row is the sum of its values.
+        batch: where the context tells the batch of a row; see `curvae.models.Layout`.
 
     Example:
         >>> Arrays(np.eye(3), size=np.arange(3.0)).take([2, 0]).size.tolist()
@@ -77,6 +79,8 @@ class Arrays:
     shape: tuple[int, ...] = ()
     missing: bool = False
     weight: NDArray[np.float64] | None = None
+    total: bool = False
+    batch: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, data: Arrays | Dataset | Matrix, blocks: tuple[int, ...] = ()) -> Arrays:
@@ -136,6 +140,8 @@ class Dataset:
         warnings: what looks wrong and how to fix it, one sentence each.
         missing: whether x may contain NaN, which the model then handles.
         schema: how the source became these rows, if they were read from one.
+        total: whether the exposure of a row is the sum of its values, as of a cell by default.
+        batch: where the context tells the batch of a row; see `curvae.models.Layout`.
     """
 
     x: Matrix
@@ -154,6 +160,8 @@ class Dataset:
     missing: bool = False
     id_name: str | None = None
     schema: Schema | None = None
+    total: bool = False
+    batch: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         rows, features = self.x.shape
@@ -180,7 +188,8 @@ class Dataset:
     def arrays(self) -> Arrays:
         """The inputs of a model for these rows."""
         shape = self.shape if len(self.shape) > 1 else ()
-        return Arrays(self.x, self.context, self.exposure, blocks=self.blocks, shape=shape, missing=self.missing)
+        known: dict[str, Any] = {"missing": self.missing, "total": self.total, "batch": self.batch}
+        return Arrays(self.x, self.context, self.exposure, blocks=self.blocks, shape=shape, **known)
 
     def take(self, index: Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset:
         """Select rows by an index or a mask; an index also sets their order.

@@ -159,6 +159,8 @@ class Layout:
         covariates: width of the context that is given to the decoder.
         missing: whether entries may be missing; the encoder then reads which of them are there.
         size: whether every row has an exposure.
+        total: whether the exposure of a row is the sum of its values, of which a likelihood of counts gives the shares.
+        batch: where the context tells the batch of a row: the first column, and the number of batches; () if nowhere.
         names: of the features, for messages; not stored.
     """
 
@@ -168,6 +170,8 @@ class Layout:
     covariates: int = 0
     missing: bool = False
     size: bool = False
+    total: bool = False
+    batch: tuple[int, ...] = ()
     names: Sequence[str] = field(default=(), compare=False, repr=False)
 
     @property
@@ -210,4 +214,5 @@ class Layout:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Layout:
         """Inverse of `to_json`."""
-        return cls(**{**values, "blocks": tuple(values["blocks"]), "shape": tuple(values["shape"])})
+        known: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        return cls(**known)

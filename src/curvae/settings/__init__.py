@@ -14,6 +14,7 @@ from .factors import FactorSettings, parse_space
 from .setting import (
     LIKELIHOODS,
     DecoderKind,
+    DispersionKind,
     DistributionKind,
     EdgeKind,
     EncoderKind,
@@ -34,6 +35,7 @@ __all__ = [
     "COMPONENTS",
     "LIKELIHOODS",
     "DecoderKind",
+    "DispersionKind",
     "DistributionKind",
     "EdgeKind",
     "EncoderKind",

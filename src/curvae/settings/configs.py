@@ -15,6 +15,7 @@ from .setting import (
     NOT_NEGATIVE,
     POSITIVE,
     DecoderKind,
+    DispersionKind,
     DistributionKind,
     EdgeKind,
     EncoderKind,
@@ -48,7 +49,7 @@ __all__ = [
 DEFAULT_STEPS = 1500
 """of a training of a small table"""
 
-ADDED: Mapping[str, Any] = {}
+ADDED: Mapping[str, Any] = {"dispersion": "gene"}
 """settings introduced after the first release, with the value that reproduces runs that were written before them"""
 
 _PARTS = ("space", "networks", "edges", "likelihood", "objective", "map", "training")  # of files, in their order
@@ -271,6 +272,12 @@ class RowSettings(Settings):
         "Distribution of a row given its point.",
         choices=("auto", *LIKELIHOODS),
         shown="auto: chosen by the types of the columns",
+    )
+    dispersion: DispersionKind = setting(
+        "likelihood",
+        "gene",
+        "Dispersions of counts, for nb and zinb: one per column (gene), per column and batch (gene-batch), or from the "
+        "decoder (gene-cell).",
     )
     standardise: bool = setting("likelihood", True, "Centre and scale columns, for likelihoods of real numbers.")
     beta: float = again(Settings, "beta", 1.0)

@@ -17,6 +17,7 @@ __all__ = [
     "NOT_NEGATIVE",
     "POSITIVE",
     "DecoderKind",
+    "DispersionKind",
     "DistributionKind",
     "EdgeKind",
     "EncoderKind",
@@ -259,6 +260,7 @@ EncoderKind = Literal["convolutions", "free"]
 PairKind = Literal["all", "balanced"]
 NeighbourKind = Literal["auto", "off", "near", "far", "both"]
 InitKind = Literal["auto", "random", "pca"]
+DispersionKind = Literal["gene", "gene-batch", "gene-cell"]
 
 LIKELIHOODS: dict[str, str] = {
     "bernoulli": "bernoulli:BERNOULLI",

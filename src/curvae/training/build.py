@@ -152,7 +152,7 @@ def build(
     dropout, jitter = (0.0 if share == "auto" else share for share in (config.dropout, config.jitter))
     with seeded(config.seed):
         space = make_space(config)
-        likelihood = LIKELIHOODS[config.likelihood].make(layout)
+        likelihood = LIKELIHOODS[config.likelihood].make(layout, config)
         dense = partial(decoder, config.decoder, space, config.layers[::-1])
         shape, context = layout.shape or (layout.features,), layout.covariates
         make = NETWORKS[config.network].make

@@ -54,7 +54,16 @@ _BLOCK = 4096
 def layout_of(arrays: Arrays) -> Layout:
     """Return what a model must know about the data to be built for them."""
     covariates = 0 if arrays.context is None else arrays.context.shape[1]
-    return Layout(arrays.features, arrays.blocks, arrays.shape, covariates, arrays.missing, arrays.size is not None)
+    return Layout(
+        arrays.features,
+        arrays.blocks,
+        arrays.shape,
+        covariates,
+        arrays.missing,
+        arrays.size is not None,
+        arrays.total,
+        arrays.batch,
+    )
 
 
 def assemble(parts: dict[str, Any], missing: bool) -> Batch:

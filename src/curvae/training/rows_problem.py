@@ -288,7 +288,7 @@ def _axes(task: RowsTask) -> Principal | None:
         index = index[np.sort(np.random.default_rng(0).permutation(len(index))[:most])]
     arrays = task.source.take(index)
     rows = Rows(arrays, task.scaling, whole=True)
-    likelihood = LIKELIHOODS[task.config.likelihood].make(task.layout)
+    likelihood = LIKELIHOODS[task.config.likelihood].make(task.layout, task.config)
     x = likelihood.inputs(rows.batch(torch.arange(len(rows)))).flatten(1).double().numpy()
     if arrays.context is not None:
         moved = Effects.of(x, in_memory(arrays.context)).directions

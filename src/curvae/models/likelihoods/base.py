@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
+from ...settings import RowSettings
 from ..batch import Batch, Layout
 
 __all__ = ["Family", "Likelihood", "Matrix", "aligned_blocks", "find_binary", "row_blocks", "stored_values"]
@@ -79,7 +80,7 @@ class Family:
     Arguments:
         name: as users write it.
         summary: which data it is for, in one line.
-        make: the likelihood of data with such a layout.
+        make: the likelihood of data with such a layout, in a model with such settings.
         refusal: why it does not fit rows of the data, given as a matrix in memory and the layout, and what to do; None
             where it does. Of large data it is called for some rows after others.
         standardise: whether features are centred and scaled before they are seen; or a function of the layout that
@@ -91,7 +92,7 @@ class Family:
 
     name: str
     summary: str
-    make: Callable[[Layout], Likelihood]
+    make: Callable[[Layout, RowSettings], Likelihood]
     refusal: Callable[[Matrix, Layout], str | None] = lambda x, layout: None
     standardise: bool | Callable[[Layout], NDArray[np.bool_]] = False
     columns: Callable[[Matrix, Layout], tuple[int, ...]] | None = None

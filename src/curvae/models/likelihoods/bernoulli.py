@@ -49,6 +49,6 @@ def outside_unit_interval(x: Matrix, layout: Layout | None = None) -> str | None
 BERNOULLI = Family(
     "bernoulli",
     "values in [0, 1], taken as probabilities",
-    lambda layout: Bernoulli(layout.features),
+    lambda layout, _: Bernoulli(layout.features),
     outside_unit_interval,
 )

@@ -96,7 +96,7 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
 CATEGORICAL = Family(
     "categorical",
     "one-hot columns, one category a block",
-    Categorical.of,
+    lambda layout, _: Categorical.of(layout),
     _refusal,
     columns=Categorical.blocks_of,
 )

@@ -59,12 +59,12 @@ class Gaussian(Likelihood):
 GAUSSIAN = Family(
     "gaussian",
     "real numbers, with a learned standard deviation a column",
-    lambda layout: Gaussian(layout.features),
+    lambda layout, _: Gaussian(layout.features),
     standardise=True,
 )
 UNIT_GAUSSIAN = Family(
     "unit_gaussian",
     "real numbers, with unit variance",
-    lambda layout: Gaussian(layout.features, learned=False),
+    lambda layout, _: Gaussian(layout.features, learned=False),
     standardise=True,
 )

@@ -158,7 +158,7 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
 MIXED = Family(
     "mixed",
     "columns of several kinds: numbers gaussian, 0 and 1 bernoulli, categories categorical",
-    Mixed.of,
+    lambda layout, _: Mixed.of(layout),
     _refusal,
     standardise=Mixed.numeric,
     columns=Mixed.blocks_of,

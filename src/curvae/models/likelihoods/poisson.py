@@ -50,4 +50,4 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
     return None
 
 
-POISSON = Family("poisson", "counts", lambda layout: Poisson(layout.features), _refusal, uses_size=True)
+POISSON = Family("poisson", "counts", lambda layout, _: Poisson(layout.features), _refusal, uses_size=True)
