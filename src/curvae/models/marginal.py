@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from .batch import Batch
 from .stack import Stack, matmul_precision, trace
-from .vae import VAE, MapTerms, Terms
+from .vae import VAE, Terms
 
 __all__ = ["Marginal", "marginal_likelihood"]
 
@@ -24,6 +24,7 @@ __all__ = ["Marginal", "marginal_likelihood"]
 _CHUNK = {"cpu": 1 << 22, "cuda": 1 << 24}
 _DRAWS = 512
 _INNER = 4  # times as many numbers may a convolution hold on the way to the outputs
+_POINTS = 1 << 14  # of a model, that are decoded at once where nothing is compiled
 # Decoder outputs from which on compiling pays.
 _MANY = 1e11
 
@@ -114,11 +115,19 @@ def marginal_likelihood(
 
 
 # The terms of some rows, for draws made from some noise.
-_Compute = Callable[[Batch, Tensor], Terms | MapTerms]
+_Compute = Callable[[Batch, Tensor], Terms]
 
 
-def _eager(model: VAE | Stack[VAE], batch: Batch, noise: Tensor) -> Terms | MapTerms:
-    return model.terms(batch, noise.expand(len(model), *noise.shape) if isinstance(model, Stack) else noise)
+def _eager(model: VAE | Stack[VAE], batch: Batch, noise: Tensor) -> Terms:
+    """Compute the terms of some rows at a time: hidden layers may be far wider than the outputs."""
+    axis = int(isinstance(model, Stack))
+    noise = noise.expand(len(model), *noise.shape) if isinstance(model, Stack) else noise
+    rows, step, found = batch.x.shape[axis], max(1, _POINTS // noise.shape[axis]), []
+    for start in range(0, max(1, rows), step):
+        part = partial(torch.narrow, start=start, length=min(step, rows - start))
+        own = part(noise, -2) if noise.shape[-2] == rows else noise
+        found.append(model.terms(batch.map(partial(part, dim=axis)), own)[:2])
+    return Terms(*(torch.cat(terms, -1) for terms in zip(*found, strict=True)))
 
 
 def _compiled(model: VAE | Stack[VAE], batch: Batch, rows: int, noise_rows: int, chunk: int) -> _Compute:

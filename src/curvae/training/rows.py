@@ -158,11 +158,11 @@ HELD_OUT = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which rows are for training, for validation, and for neither."""
+    """Which rows are for training, for validation, and for neither: their numbers, of 32 or 64 bits."""
 
-    train: NDArray[np.int64]
-    validation: NDArray[np.int64]
-    test: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    train: NDArray[Any]
+    validation: NDArray[Any]
+    test: NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -224,7 +224,9 @@ def random_split(
     units = len(order)
     del order
     part = part if keys is None else part[keys]
-    split = Split(*(np.flatnonzero(part == number) for number in range(3)))
+    # Of rows on disk there may be many times as many as fit in memory.
+    numbers = np.int32 if rows < 1 << 31 else np.int64
+    split = Split(*(np.flatnonzero(part == number).astype(numbers) for number in range(3)))
     if len(split.train) == 0:
         raise CurvaeError(f"no rows are left for training: {rows} rows in {units} groups; hold out a smaller share")
     return split
@@ -396,7 +398,8 @@ class DiskRows:
         self.rows, self.index, self.device = rows, index, rows.device
         self._neighbours, self._share = neighbours, share
         x = rows.arrays.x
-        self._firsts = np.searchsorted(index.numpy(), [*range(0, len(rows), x.block_rows), len(rows)])
+        bounds = np.array([*range(0, len(rows), x.block_rows), len(rows)], index.numpy().dtype)
+        self._firsts = np.searchsorted(index.numpy(), bounds)
         self._counts = np.diff(self._firsts)
         layout = rows.layout
         row = rows.dtype.itemsize * (layout.features + layout.covariates + layout.size)
@@ -506,7 +509,7 @@ class DiskRows:
         # Room from NumPy: what torch allocated, it may keep for itself when it is released.
         parts = {
             name: np.empty((int(mine.sum()), *part.shape[1:]), part.numpy().dtype)
-            for name, part in {**self.rows.read(self.index[:0]), "positions": self.index[:0]}.items()
+            for name, part in {**self.rows.read(self.index[:0]), "positions": torch.from_numpy(order[:0])}.items()
         }
 
         def place(block: int, first: int) -> None:
