@@ -233,6 +233,7 @@ BAD = {
     "dropout": [-0.1, 1.0, math.nan, "0.1", None],
     "hidden": [(), 200, "200", (0,), (2.5,), (True,), (30, -1), ["a"], {}],
     "likelihood": ["weibull", None],
+    "dispersion": ["genes", 1, None],
     "standardise": ["no", 0, None],
     "objective": ["vae", None],
     "samples": [0, 1.5, None],

@@ -150,6 +150,7 @@ BRANCHING_DIFFUSION: dict[str, Any] = {
     "encode_covariates": False,
     "dropout": 0.0,
     "likelihood": "unit_gaussian",
+    "dispersion": "gene",
     "standardise": True,
     "objective": "elbo",
     "neighbours": "off",
