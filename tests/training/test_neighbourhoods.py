@@ -16,11 +16,12 @@ from scipy.spatial.distance import cdist
 from scipy.stats import entropy
 
 from curvae.data import Arrays
+from curvae.data.dataset import Scaling
 from curvae.errors import CurvaeError
 from curvae.maps.statistics import bridged, neighbour_graph
 from curvae.models import Batch, Layout
 from curvae.settings import choose_neighbours, resolve_defaults
-from curvae.training import Config, fit, fit_many
+from curvae.training import Config, build, fit, fit_many
 from curvae.training.engine import BatchEngine
 from curvae.training.neighbourhoods import (
     Neighbourhood,
@@ -31,7 +32,9 @@ from curvae.training.neighbourhoods import (
     draws,
     landmark_paths,
     nearest,
+    neighbourhood,
 )
+from curvae.training.rows import Rows, layout_of
 from curvae.training.rows_problem import plan_rows
 from trainings import CapturedEngine
 
@@ -118,6 +121,51 @@ def test_paths_to_landmarks():
     marks, paths = landmark_paths(graph, 60)
     assert marks.tolist() == list(range(60))
     np.testing.assert_allclose(paths, every / every.mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("landmarks", [False, True])
+def test_rows_have_their_neighbours_and_paths_among_those_of_the_same_categories(monkeypatch, landmarks):
+    """Two groups of rows far apart, a small one that joins the larger, and a number that moves all rows."""
+    if landmarks:
+        monkeypatch.setattr("curvae.training.neighbourhoods._ALL_PAIRS", 16)
+        monkeypatch.setattr("curvae.training.neighbourhoods._LANDMARKS", 9)
+    random, batch = np.random.default_rng(0), np.repeat([0, 1, 2], [31, 25, 4])
+    number, shift = random.normal(size=60), np.array([[0.0, 0, 0], [40, 0, 0], [0, -60, 0]])
+    x = X.astype(np.float64)
+    context = np.column_stack([np.eye(3)[batch], number])
+    # What is left of random rows has no slope on the covariates: that of least squares is then exactly the one added.
+    x -= context @ np.linalg.lstsq(context, x, rcond=None)[0]
+    arrays = Arrays(x + shift[batch] + np.outer(number, [5.0, 0, 2]), context)
+    model = build(SMALL, layout_of(arrays))
+    rows = Rows(arrays, Scaling.identity(3))
+    found = neighbourhood(rows, np.arange(60), model, "both", 4)
+    group = np.where(batch == 1, 1, 0)
+    np.testing.assert_array_equal(found.group == found.group[0], group == 0)
+    assert (group[found.drawn] == group[:, None]).all()
+    for own in (np.flatnonzero(group == 0), np.flatnonzero(group == 1)):
+        order = cdist(x[own], x[own]).argsort(1, kind="stable")[:, 1:13]
+        assert {(i, j) for i, row in zip(own, found.drawn[own], strict=True) for j in row} <= {
+            pair for i, row in enumerate(own[order]) for j in row for pair in ((own[i], j), (j, own[i]))
+        }
+        every = np.array(
+            nx.floyd_warshall_numpy(nx.from_scipy_sparse_array(bridged(_graph(x[own]), bridge_between(x[own]))))
+        )
+        marks = np.arange(60) if found.landmarks is None else found.landmarks
+        mine = np.isin(marks, own)
+        known, expected = found.far[np.ix_(own, mine)], every[:, np.searchsorted(own, marks[mine])]
+        np.testing.assert_allclose(known / known.mean(), expected / expected.mean(), rtol=1e-4)
+        assert (found.far[np.ix_(own, ~mine)] == -1).all()
+    assert found.far.shape[1] == (9 if landmarks else 60)
+    if landmarks:
+        return
+    np.testing.assert_array_equal(found.near[group == 0][:, group == 1], 0.0)
+    made = Neighbourhoods([found], [0], CPU, 8)
+    positions = torch.tensor([[0, 40, 3, 57]])
+    joined = made.join(Batch(torch.zeros(1, 4, 3)), positions, lambda others: Batch(others.unsqueeze(-1).float()))
+    assert (
+        (joined.near[0] == -1).numpy() == (group[[0, 40, 3, 57], None] != group[[0, 40, 3, 57]]) | np.eye(4, dtype=bool)
+    ).all()
+    assert ((joined.far[0] == -1) == (joined.near[0] == -1)).all()
 
 
 # --- batches --------------------------------------------------------------------------------------------------------

@@ -16,10 +16,12 @@ from scipy.sparse.csgraph import dijkstra
 from scipy.special import xlogy
 from torch import Tensor
 
+from ..data.disk import in_memory
 from ..errors import CurvaeError
 from ..maps.statistics import Bridge, bridged, neighbour_graph, principal_axes
 from ..models import VAE, Batch, Likelihood
 from ..settings import COMPONENTS, NeighbourKind
+from .build import Effects
 from .rows import Rows
 
 __all__ = [
@@ -186,18 +188,23 @@ class Neighbourhood:
     Arguments:
         near: with which probability a row chooses another, (rows, rows); None if not asked for, or of too many rows.
         drawn: positions of rows that are drawn with these probabilities, (rows, draws); None if not asked for.
-        far: distances from every landmark, (rows, landmarks). None if not asked for.
+        far: distances from every landmark, (rows, landmarks), −1 from those of other groups. None if not asked for.
         landmarks: their positions; None if all rows are landmarks, in their order.
+        group: of each row, (rows,): pairs of different groups do not count; None without covariates.
     """
 
     near: NDArray[np.float32] | None
     drawn: NDArray[np.int32] | None
     far: NDArray[np.float32] | None
     landmarks: NDArray[np.int64] | None
+    group: NDArray[np.int32] | None = None
 
 
 def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: NeighbourKind, k: int) -> Neighbourhood:
-    """Find the neighbourhoods of some rows of the data.
+    """Find the neighbourhoods of some rows of the data, each among the rows of the same categories of covariates.
+
+    Rows of different batches, say, lie apart by what the map is to leave out, and it is the decoder that brings them
+    together. What numbers among the covariates change is taken out by least squares.
 
     Arguments:
         rows: the data.
@@ -213,38 +220,82 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
             f"values beyond {_LARGEST:g} are too large to tell which rows are near each other; scale them, leave "
             'standardise on, or use `neighbours="off"`'
         )
-    count = len(x)
+    count, context = len(x), rows.arrays.context
+    group = np.zeros(count, np.int32) if context is None else group_rows(in_memory(context[index]), 3 * k + 1)
+    groups = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
     k = min(k, count - 1)
     # Three times as many rows as count for neighbours come closer to all of their chances.
-    index_of, distances = nearest(x, min(3 * k, count - 1) if kind != "far" else k, model.device)
+    wide = min(3 * k, count - 1) if kind != "far" else k
+    index_of, distances = np.empty((count, wide), np.int64), np.empty((count, wide))
+    for own in groups:
+        places, distances[own] = nearest(x[own], wide, model.device)
+        index_of[own] = own[places]
     near = drawn = far = marks = None
     if kind in ("near", "both"):
         chances = affinities(index_of, distances, k)
         near, drawn = chances.toarray().astype(np.float32) if count <= _ALL_PAIRS else None, draws(chances, 64)
     if kind in ("far", "both"):
-        most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, 30_000_000 // count))
         closest = np.argpartition(distances, k - 1, axis=1)[:, :k]
         graph = neighbour_graph(np.take_along_axis(index_of, closest, 1), np.take_along_axis(distances, closest, 1))
-        marks, far = landmark_paths(bridged(graph, bridge_between(x)), most)
-    return Neighbourhood(near, drawn, far, None if count <= _ALL_PAIRS else marks)
+        most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, 30_000_000 // count))
+        ends = np.round(np.cumsum([0, *map(len, groups)]) * (most / count)).astype(int)
+        marks, far = np.empty(most, np.int64), np.full((count, most), -1.0, np.float32)
+        for own, start, stop in zip(groups, ends, ends[1:], strict=False):
+            if start < stop:
+                places, paths = landmark_paths(bridged(graph[own][:, own], bridge_between(x[own])), stop - start)
+                marks[start:stop], far[own, start:stop] = own[places], paths
+        order = np.argsort(marks)
+        marks, far = marks[order], far[:, order]
+    return Neighbourhood(near, drawn, far, None if count <= _ALL_PAIRS else marks, None if context is None else group)
+
+
+def group_rows(context: NDArray[np.float64], fewest: int) -> NDArray[np.int32]:
+    """Tell groups of rows with the same categories apart by numbers; groups of fewer rows join the largest.
+
+    Arguments:
+        context: covariates as numbers, (rows, covariates), those of 0 and 1 being categories.
+        fewest: rows of a group.
+
+    Example:
+        >>> group_rows(np.array([[1.0, 0.0, 0.3], [1.0, 0.0, 0.2], [0.0, 1.0, 0.3], [1.0, 0.0, 0.1]]), 1).tolist()
+        [1, 1, 0, 1]
+        >>> group_rows(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), 2).tolist()
+        [0, 0, 0]
+    """
+    categories = context[:, np.isin(context, (0.0, 1.0)).all(0)]
+    _, group, sizes = np.unique(categories, axis=0, return_inverse=True, return_counts=True)
+    large = sizes >= fewest
+    large[sizes.argmax()] = True
+    if large.sum() < 2:
+        return np.zeros(len(context), np.int32)
+    number = np.cumsum(large) - 1
+    return np.where(large, number, number[sizes.argmax()])[group.ravel()].astype(np.int32)
 
 
 def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
-    """Return rows as the encoder sees them, missing entries filled in; of more than 50 columns, 50 principal
-    components, which leave out much of the noise that hides who is near whom."""
+    """Return rows as the encoder sees them, missing entries filled in, without the effects of covariates; of more than
+    50 columns, 50 principal components, which leave out much of the noise that hides who is near whom."""
+    effects: Effects | None = None
 
     def seen(part: Tensor) -> Points:
-        return likelihood.inputs(rows.batch(part)).flatten(1).float().cpu().numpy()
+        batch = rows.batch(part)
+        x: Points = likelihood.inputs(batch).flatten(1).float().cpu().numpy()
+        return x if effects is None else effects.removed(x, batch.context.cpu().numpy()).astype(np.float32)
 
     width = seen(index[:1]).shape[1]
     blocks = index.split(_BLOCK)
+    if width > COMPONENTS or rows.layout.covariates:
+        # Components and effects are found from at most 200 million numbers.
+        draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, 200_000_000 // width)]
+        some = index[torch.from_numpy(np.sort(draw)).to(index.device)]
+        known = np.concatenate([seen(block) for block in some.split(_BLOCK)])
+    if rows.layout.covariates:
+        effects = Effects.of(known, in_memory(rows.arrays.context[some.cpu().numpy()]))
+        known = np.concatenate([seen(block) for block in some.split(_BLOCK)])
     if width <= COMPONENTS:
         return np.concatenate([seen(block) for block in blocks])
-    # They are found from at most 200 million numbers, and from all products of rows or columns where these are few.
-    draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, 200_000_000 // width)]
-    some = index[torch.from_numpy(np.sort(draw)).to(index.device)].split(_BLOCK)
-    known = np.concatenate([seen(block) for block in some])
     count = min(COMPONENTS, len(known))
+    # From all products of rows or columns, where these are few.
     if min(known.shape) <= 1000:
         axes = principal_axes(known.astype(np.float64), count)
         return np.concatenate([axes.place(seen(block).astype(np.float64)).astype(np.float32) for block in blocks])
@@ -274,11 +325,11 @@ class Neighbourhoods:
     """
 
     def __init__(self, each: Sequence[Neighbourhood], which: Sequence[int], device: torch.device, size: int) -> None:
-        self._near, self._drawn, self._far, self._landmarks = (
+        self._near, self._drawn, self._far, self._landmarks, self._group = (
             None
             if getattr(each[0], name) is None
             else torch.from_numpy(np.stack([getattr(one, name) for one in each])).to(device)
-            for name in ("near", "drawn", "far", "landmarks")
+            for name in ("near", "drawn", "far", "landmarks", "group")
         )
         self._n_companions = (
             min(size, _COMPANIONS) if self._drawn is not None and self._drawn.shape[1] > _CROWDED else 0
@@ -321,6 +372,9 @@ class Neighbourhoods:
             filling = kept == 0
             others = filling.new_zeros(every.shape[1] - len(kept))
             left_out |= filling.unsqueeze(-1) | torch.cat([filling, others])
+        if self._group is not None:
+            group = self._group[self._own[..., 0], every]
+            left_out |= group[:, : positions.shape[1], None] != group.unsqueeze(1)
         parts: dict[str, Tensor | Batch] = {}
         if self._near is not None or self._drawn is not None:
             near = self._nearness(positions, every, ordered, column).masked_fill_(left_out, 0.0)

@@ -435,7 +435,7 @@ def train_stack(
             raise CurvaeError(
                 f"{tasks[0].name} does not fit into the memory of {device}; {problem.remedy}, or use the CPU"
             ) from error
-    _release()
+    _release(device)
     if checkpoint is not None:  # each half has a checkpoint of its own
         remove_files([checkpoint.path])
     half = len(tasks) - len(tasks) // 2
@@ -453,13 +453,13 @@ def _train(
     while training.state.active and training.state.passed < (tasks[0].config.epochs or 0):
         training.epoch()
     training.close()
-    _release()
+    _release(problem.device)
     return training.members
 
 
-def _release() -> None:
+def _release(device: torch.device) -> None:
     """Give back the memory of captured graphs, which are held in circles."""
-    if torch.cuda.is_available():
+    if device.type == "cuda":
         gc.collect()
         torch.cuda.empty_cache()
 
