@@ -60,6 +60,33 @@ class TestPoisson(LikelihoodChecks):
         return stats.poisson.logpmf(x, size[:, None] * np.exp(outputs))
 
 
+class TestNegativeBinomial(LikelihoodChecks):
+    """The dispersion starts at 1."""
+
+    name = "nb"
+    refused = TestPoisson.refused
+
+    def data(self, random):
+        return random.negative_binomial(1, 0.3, size=(ROWS, FEATURES)).astype(float)
+
+    def densities(self, outputs, x, size):
+        return negative_binomial(size[:, None] * np.exp(outputs), np.ones(FEATURES), x)
+
+
+class TestZeroInflated(TestNegativeBinomial):
+    name = "zinb"
+
+    def densities(self, outputs, x, size):
+        rates, logits = np.split(outputs, 2, -1)
+        lost, counted = 1 / (1 + np.exp(-logits)), 1 / (1 + np.exp(logits))
+        found = counted * np.exp(super().densities(rates, x, size))
+        return np.log(np.where(x == 0, lost + found, found))
+
+
+def negative_binomial(mean, theta, x):
+    return stats.nbinom.logpmf(x, theta, theta / (theta + mean))
+
+
 def one_hot(random, width):
     return np.eye(width)[random.integers(width, size=ROWS)]
 

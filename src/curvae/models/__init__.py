@@ -12,7 +12,18 @@ from .graph_vae import (
     PairSampler,
     WeightedEdges,
 )
-from .likelihoods import LIKELIHOODS, Bernoulli, Categorical, Family, Gaussian, Likelihood, Mixed, Poisson
+from .likelihoods import (
+    LIKELIHOODS,
+    Bernoulli,
+    Categorical,
+    Family,
+    Gaussian,
+    Likelihood,
+    Mixed,
+    NegativeBinomial,
+    Poisson,
+    ZeroInflated,
+)
 from .marginal import Marginal, marginal_likelihood
 from .stack import Stack
 from .vae import VAE, MapTerms, Posterior, Terms
@@ -36,6 +47,7 @@ __all__ = [
     "MapTerms",
     "Marginal",
     "Mixed",
+    "NegativeBinomial",
     "PairSampler",
     "Pairs",
     "Poisson",
@@ -43,6 +55,7 @@ __all__ = [
     "Stack",
     "Terms",
     "WeightedEdges",
+    "ZeroInflated",
     "marginal_likelihood",
 ]
 __dir__ = __all__.copy  # completion lists public names only

@@ -332,4 +332,7 @@ class VAE(Latent):
         """Draw n new rows from the model, or their means given z; `context` as of `decode`."""
         with torch.no_grad():
             outputs = self.decode(self.prior().transform(self.noise(1, n, generator)[:, 0]), context)
-            return self.likelihood.mean(outputs) if mean else self.likelihood.sample(outputs, generator=generator)
+            batch = None if context is None else Batch(outputs, context=context)
+            if mean:
+                return self.likelihood.mean(outputs, batch)
+            return self.likelihood.sample(outputs, batch, generator)

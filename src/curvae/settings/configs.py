@@ -13,6 +13,7 @@ from .factors import FactorSettings, parse_space
 from .setting import (
     LIKELIHOODS,
     NOT_NEGATIVE,
+    OVERDISPERSED,
     POSITIVE,
     DecoderKind,
     DispersionKind,
@@ -369,6 +370,10 @@ class RowSettings(Settings):
             )
         if self.init == "pca" and self.network != "mlp":
             raise CurvaeError(f'`init="pca"` needs `network="mlp"`, not {self.network}; use `init="random"`')
+        if self.dispersion != "gene" and self.likelihood not in ("auto", *OVERDISPERSED):
+            raise CurvaeError(
+                f'`dispersion="{self.dispersion}"` needs `likelihood="nb"` or "zinb", not {self.likelihood}; drop it'
+            )
 
     @property
     def architecture(self) -> Self:

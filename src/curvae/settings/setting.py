@@ -15,6 +15,7 @@ from ..errors import CurvaeError
 __all__ = [
     "LIKELIHOODS",
     "NOT_NEGATIVE",
+    "OVERDISPERSED",
     "POSITIVE",
     "DecoderKind",
     "DispersionKind",
@@ -268,6 +269,11 @@ LIKELIHOODS: dict[str, str] = {
     "unit_gaussian": "gaussian:UNIT_GAUSSIAN",
     "categorical": "categorical:CATEGORICAL",
     "poisson": "poisson:POISSON",
+    "nb": "negative_binomial:NB",
+    "zinb": "zero_inflated:ZINB",
     "mixed": "mixed:MIXED",
 }
 """every likelihood by name, with the module of `curvae.models.likelihoods` and the `Family` in it"""
+
+OVERDISPERSED = ("nb", "zinb")
+"""those of them with dispersions"""

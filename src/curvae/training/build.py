@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -19,7 +20,7 @@ from ..data import memory
 from ..data.column_statistics import column_statistics, fill, has_missing
 from ..errors import CurvaeError
 from ..maps.statistics import Principal
-from ..models import LIKELIHOODS, VAE, Layout, Posterior
+from ..models import LIKELIHOODS, VAE, Layout, Likelihood, Posterior
 from ..models.likelihoods.base import aligned_blocks, row_blocks
 from ..nn import NETWORKS, Conditioned, Space, decoder
 from ..nn.networks import drop_units
@@ -132,6 +133,7 @@ def build(
     mean: NDArray[np.float64] | None = None,
     effects: Effects | None = None,
     axes: Principal | None = None,
+    likelihood: Likelihood | None = None,
 ) -> VAE:
     """Build a model with weights drawn from the configuration's seed.
 
@@ -145,6 +147,7 @@ def build(
             unlearn that slowly if at all.
         axes: coordinates of what the encoder is shown, with standard deviations of at most 1; an MLP as encoder starts
             with them as places of the rows.
+        likelihood: one that is prepared for the data, of which the model gets a copy; by default a fresh one.
     """
     layout = features if isinstance(features, Layout) else Layout(features, tuple(blocks))
     require_buildable(config, layout)
@@ -152,7 +155,7 @@ def build(
     dropout, jitter = (0.0 if share == "auto" else share for share in (config.dropout, config.jitter))
     with seeded(config.seed):
         space = make_space(config)
-        likelihood = LIKELIHOODS[config.likelihood].make(layout, config)
+        likelihood = deepcopy(likelihood) or LIKELIHOODS[config.likelihood].make(layout, config)
         dense = partial(decoder, config.decoder, space, config.layers[::-1])
         shape, context = layout.shape or (layout.features,), layout.covariates
         make = NETWORKS[config.network].make

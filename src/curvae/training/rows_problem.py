@@ -19,7 +19,7 @@ from ..data.dataset import Scaling, hash_rows
 from ..data.disk import in_memory
 from ..errors import CurvaeError
 from ..maps.statistics import Principal, principal_axes
-from ..models import LIKELIHOODS, VAE, Layout
+from ..models import LIKELIHOODS, VAE, Layout, Likelihood
 from ..models.likelihoods import choose_likelihood
 from ..models.likelihoods.base import row_blocks
 from ..settings import resolve_defaults
@@ -202,14 +202,23 @@ class RowsProblem(Problem[RowsTask, Fitted]):
 
     def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
         start, places, made = cache(_start), dict[Any, Principal | None](), []
+        prepared = dict[Any, Likelihood]()
         for task in tasks:
+            config, arrays = task.config, task.source
+            kind = arrays, task.split, task.layout, config.likelihood, config.dispersion
+            if kind not in prepared:
+                prepared[kind] = LIKELIHOODS[config.likelihood].make(task.layout, config)
+                rows = arrays.take(task.split.train)
+                prepared[kind].prepare(rows.x, rows.size, rows.context)
             mean, effects = start(task.source, task.split)
             effects = None if effects is None else effects.scaled(task.scaling.scale)
-            key = task.source, task.split, id(task.scaling)
-            if task.config.init == "pca" and key not in places:
-                places[key] = _axes(task)
+            key = *kind, id(task.scaling)
+            if config.init == "pca" and key not in places:
+                places[key] = _axes(task, prepared[kind])
             mean = task.scaling.apply(mean)
-            model = build(task.config, task.layout, mean=mean, effects=effects, axes=places.get(key))
+            model = build(
+                config, task.layout, mean=mean, effects=effects, axes=places.get(key), likelihood=prepared[kind]
+            )
             made.append(model.to(self.device, self.dtype))
         return made
 
@@ -279,7 +288,7 @@ def _start(data: Arrays, split: Split) -> tuple[NDArray[np.float64], Effects | N
     return column_statistics(arrays.x).mean / unit, effects
 
 
-def _axes(task: RowsTask) -> Principal | None:
+def _axes(task: RowsTask, likelihood: Likelihood) -> Principal | None:
     """Find the principal components of what the encoder is shown, scaled so that the first has variance 1, and
     without the directions in which covariates move rows; none if rows are all alike there."""
     index = task.split.train
@@ -288,7 +297,6 @@ def _axes(task: RowsTask) -> Principal | None:
         index = index[np.sort(np.random.default_rng(0).permutation(len(index))[:most])]
     arrays = task.source.take(index)
     rows = Rows(arrays, task.scaling, whole=True)
-    likelihood = LIKELIHOODS[task.config.likelihood].make(task.layout, task.config)
     x = likelihood.inputs(rows.batch(torch.arange(len(rows)))).flatten(1).double().numpy()
     if arrays.context is not None:
         moved = Effects.of(x, in_memory(arrays.context)).directions

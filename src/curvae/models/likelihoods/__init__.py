@@ -12,7 +12,9 @@ from .bernoulli import Bernoulli
 from .categorical import Categorical
 from .gaussian import Gaussian
 from .mixed import Mixed
+from .negative_binomial import NegativeBinomial
 from .poisson import Poisson
+from .zero_inflated import ZeroInflated
 
 __all__ = [
     "LIKELIHOODS",
@@ -22,7 +24,9 @@ __all__ = [
     "Gaussian",
     "Likelihood",
     "Mixed",
+    "NegativeBinomial",
     "Poisson",
+    "ZeroInflated",
     "choose_likelihood",
 ]
 

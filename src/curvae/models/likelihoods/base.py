@@ -65,6 +65,15 @@ class Likelihood(nn.Module, ABC):
     def start(self, mean: Tensor) -> Tensor:
         """Return outputs for data with these column means, where the last bias of the decoder starts: (outputs,)."""
 
+    def prepare(self, x: Matrix, size: Any = None, context: Any = None) -> None:
+        """Start parameters of its own, and choose units, from training rows in original units.
+
+        Arguments:
+            x: the rows, dense, sparse or on disk; NaN is missing.
+            size: their exposures, (rows,), or None.
+            context: their covariates, (rows, covariates), or None.
+        """
+
     def inputs(self, batch: Batch) -> Tensor:
         """Return what the encoder is shown of a batch: x, or a function of it where the values span decades."""
         return batch.x

@@ -1,0 +1,266 @@
+"""Counts that vary more than those of independent events.
+
+Notation: μ the mean, θ the inverse dispersion, so that the variance is μ + μ²/θ; ψ the digamma function. Then
+
+    log p(x) = log Γ(x + θ) − log Γ(θ) − log x! + x·log μ + θ·log θ − (x + θ)·log(θ + μ),
+
+which at x = 0 is −θ·log(1 + μ/θ). Its parts may be as large as 10⁷ where the sum is small, so it is computed in float64.
+Most counts are 0: there single precision is enough, and costs a tenth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor, nn
+
+from ...errors import CurvaeError
+from ...geometry.primitive import Primitive, full_precision
+from ...settings import RowSettings
+from ..batch import Batch, Layout
+from .base import Family, Matrix, aligned_blocks
+from .counts import Counts, refuse_other_than_counts
+
+__all__ = ["NB", "NegativeBinomial", "nb_entries"]
+
+_BOUND = math.log(1e8)  # of |log θ|: beyond it nothing changes but rounding errors
+_LARGE = math.log(30.0)  # log μ from which single precision does not do at 0 either
+_FEWEST = 30  # counts of a gene in a batch from which its own dispersion there is estimated
+_ESTIMATES = 1e-2, 1e2  # between which θ starts
+_LOG_FACTORIALS = torch.arange(1.0, 4097.0, dtype=torch.float64).lgamma()
+
+
+def _gamma(log_dispersion: Tensor) -> Tensor:
+    """Return log Γ(θ) − θ·log θ."""
+    theta = log_dispersion.exp()
+    return torch.lgamma(theta) - theta * log_dispersion
+
+
+def _gamma_slope(log_dispersion: Tensor) -> Tensor:
+    """Return ψ(θ) − log θ."""
+    return torch.digamma(log_dispersion.exp()) - log_dispersion
+
+
+def _values(log_rate: Tensor, x: Tensor, theta: Tensor, gamma: Tensor, log_factorial: Tensor) -> Tensor:
+    """Compute log p(x) in float64."""
+    both = x + theta
+    return torch.lgamma(both) - gamma - log_factorial + x * log_rate - both * (theta + log_rate.exp()).log()
+
+
+def _slopes(log_rate: Tensor, x: Tensor, theta: Tensor, gamma_slope: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the derivatives of log p(x) by log μ and log θ in float64."""
+    rate = log_rate.exp()
+    both = theta + rate
+    excess = (x - rate) / both
+    return theta * excess, theta * (torch.digamma(x + theta) - gamma_slope - both.log() - excess)
+
+
+def _apply_at(function: Callable[[Tensor], Tensor], values: Tensor, places: Tensor) -> Tensor:
+    """Return a function of some of the values, in float64, computed before they are chosen if they are fewer."""
+    if len(values) < len(places):
+        return function(values.double()).index_select(0, places)
+    return function(values.index_select(0, places).double())
+
+
+class _Entries(Primitive):
+    """log p(x) of every entry from log μ, log θ and x.
+
+    On a CPU, those of zeros are computed in the precision that is given, and the others put in their places. Elsewhere,
+    and in a graph that is traced, no shape may depend on values, so all are computed in float64.
+    """
+
+    results = 1
+
+    @staticmethod
+    def traced(log_rate: Tensor, log_dispersion: Tensor, x: Tensor) -> Any:
+        x, own = x.double(), log_dispersion.double()
+        values = _values(log_rate.double(), x, own.exp(), _gamma(own), (x + 1.0).lgamma())
+        return (values.to(log_rate.dtype),)
+
+    @staticmethod
+    def forward(log_rate: Tensor, log_dispersion: Tensor, x: Tensor) -> Any:
+        if x.device.type != "cpu" or torch._C._len_torch_dispatch_stack():
+            return *_Entries.traced(log_rate, log_dispersion, x), None, None
+        shape = torch.broadcast_shapes(log_rate.shape, x.shape)
+        ratio = (log_rate - log_dispersion).exp_().expand(shape)  # μ/θ; where it overflows, μ is large
+        entries = ratio.log1p().mul_(-log_dispersion.exp())
+        # Twice as fast as torch.nonzero.
+        counted = (x.detach().numpy() != 0) | (log_rate.detach().numpy() > _LARGE)
+        places = torch.from_numpy(np.flatnonzero(np.broadcast_to(counted, shape)))
+        own = places % shape[-1] if log_dispersion.numel() == shape[-1] else places
+        # Under vmap its dimension comes first in all that is kept.
+        index = torch.stack([places, own]).expand(shape[0], 2, -1)
+        rates, counts, dispersions = _flat(log_rate, log_dispersion, x, index, shape)
+        if bool((counts < len(_LOG_FACTORIALS)).all()):
+            log_factorial = _LOG_FACTORIALS.index_select(0, counts.long())
+        else:
+            log_factorial = (counts + 1.0).lgamma()
+        theta, gamma = (_apply_at(function, dispersions, own) for function in (torch.exp, _gamma))
+        values = _values(rates, counts, theta, gamma, log_factorial)
+        entries.view(-1).index_copy_(0, places, values.to(entries.dtype))
+        return entries, ratio, index
+
+    @staticmethod
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        log_rate, log_dispersion, x = inputs
+        entries, ratio, index = kept
+        if index is None:
+            own = log_dispersion.double()
+            slopes = _slopes(log_rate.double(), x.double(), own.exp(), _gamma_slope(own))
+            return tuple((grad * slope).to(grad.dtype) for slope in slopes)
+        by_rate = (ratio + 1.0).reciprocal_().mul_(ratio).mul_(-log_dispersion.exp())
+        by_dispersion = entries - by_rate
+        rates, counts, dispersions = _flat(log_rate, log_dispersion, x, index, entries.shape)
+        theta, gamma = (_apply_at(function, dispersions, index[0, 1]) for function in (torch.exp, _gamma_slope))
+        slopes = _slopes(rates, counts, theta, gamma)
+        for dense, slope in zip((by_rate, by_dispersion), slopes, strict=True):
+            dense.view(-1).index_copy_(0, index[0, 0], slope.to(dense.dtype))
+        return by_rate.mul_(grad), by_dispersion.mul_(grad)
+
+    @classmethod
+    def call(cls, *args: Any) -> Any:
+        # Zeros cannot be found under vmap, but below it.
+        if torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling():
+            return cls.apply(*args)
+        return super().call(*args)
+
+
+def _flat(
+    log_rate: Tensor, log_dispersion: Tensor, x: Tensor, index: Tensor, shape: torch.Size
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log μ and x at the places of the index in float64, and the log θ that it tells the places in."""
+    rates, counts = (t.expand(shape).reshape(-1).index_select(0, index[0, 0]).double() for t in (log_rate, x))
+    whole = log_dispersion.numel() == shape[-1]
+    return rates, counts, (log_dispersion if whole else log_dispersion.expand(shape)).reshape(-1)
+
+
+def nb_entries(log_rate: Tensor, log_dispersion: Tensor, x: Tensor) -> Tensor:
+    """Return log p(x) of counts, right to single precision for any log μ and log θ; arguments are broadcast.
+
+    Example:
+        >>> nb_entries(torch.zeros(1, 3), torch.zeros(3), torch.tensor([[0.0, 1.0, 2.0]])).exp()
+        tensor([[0.5000, 0.2500, 0.1250]])
+    """
+    entries, *_ = _Entries.call(log_rate, log_dispersion, x)
+    return entries
+
+
+class NegativeBinomial(Counts):
+    """Counts with the mean μ and the variance μ + μ²/θ; θ = exp(log_dispersion), from 10⁻⁸ to 10⁸.
+
+    Arguments:
+        features, total: as of `Counts`.
+        dispersion: "gene": one θ for each feature; "gene-batch": one for each feature and batch, which are weighted by
+            their shares in the context of a row; "gene-cell": the decoder gives factors of those of the features.
+        batch: where the context tells the batch of a row, for "gene-batch": the first column, and the number of
+            batches.
+        further: further outputs of each feature.
+
+    Example:
+        >>> likelihood = NegativeBinomial(3)
+        >>> likelihood.log_prob(torch.zeros(1, 3), torch.tensor([[0.0, 1.0, 2.0]])).exp()
+        tensor([0.0156], grad_fn=<ExpBackward0>)
+    """
+
+    log_dispersion: Tensor
+
+    def __init__(
+        self,
+        features: int,
+        total: bool = False,
+        dispersion: str = "gene",
+        batch: tuple[int, ...] = (),
+        further: int = 0,
+    ) -> None:
+        super().__init__(features, (1 + further + (dispersion == "gene-cell")) * features, total)
+        if dispersion == "gene-batch" and not batch:
+            raise CurvaeError(
+                '`dispersion="gene-batch"` needs to know the batch of every row; name its column, or use '
+                '`dispersion="gene"`'
+            )
+        self.dispersion, self.batch = dispersion, batch if dispersion == "gene-batch" else ()
+        start = torch.zeros((*self.batch[1:], features))
+        if dispersion == "gene-cell":
+            self.register_buffer("log_dispersion", start)
+        else:
+            self.log_dispersion = nn.Parameter(start)
+
+    @classmethod
+    def of(cls, layout: Layout, config: RowSettings) -> NegativeBinomial:
+        """Make the likelihood of data with this layout, as the settings say."""
+        return cls(layout.features, layout.total, config.dispersion, layout.batch)
+
+    @torch.no_grad()
+    def prepare(self, x: Matrix, size: Any = None, context: Any = None) -> None:
+        """Start the dispersions at moment estimates: E(x − p·s)² = p·s + (p·s)²/θ for the share p and the size s."""
+        super().prepare(x, size, context)
+        size = np.ones(x.shape[0]) if size is None else size
+        first, batches = self.batch or (0, 0)
+        # Of all rows and of those of each batch, for each feature.
+        moments: Any = np.zeros((5, 1 + batches, self.features))  # Σs, Σs², Σx, Σxs, Σx²
+        for block, sizes, *given in aligned_blocks(x, size, *([context] if batches else [])):
+            shares = np.ones((len(sizes), 1))
+            if batches:
+                shares = np.concatenate([shares, given[0][:, first : first + batches]], 1)
+            s = sizes[:, None].astype(np.float64)
+            values = block.data if sparse.issparse(block) else block
+            lacking = np.isnan(values)
+            counts = np.where(lacking, 0.0, values).astype(np.float64)
+            gone, once, squared = (_like(block, own) for own in (lacking.astype(np.float64), counts, counts**2))
+            for place, factor in ((0, s), (1, s**2)):
+                weighted = shares * factor
+                moments[place] += weighted.sum(0)[:, None] - weighted.T @ gone
+            for place, weighted, of in ((2, shares, once), (3, shares * s, once), (4, shares, squared)):
+                moments[place] += weighted.T @ of
+        sizes, sizes2, sums, products, squares = moments
+        with np.errstate(divide="ignore", invalid="ignore"):
+            p = sums / sizes
+            theta = p**2 * sizes2 / (squares - 2 * p * products + p**2 * sizes2 - sums)
+        theta = np.where(theta > 0, theta.clip(*_ESTIMATES), _ESTIMATES[1])
+        theta = np.where(sums < _FEWEST, theta[0], theta)[1:] if batches else theta[0]
+        self.log_dispersion.copy_(torch.from_numpy(np.log(theta)))
+
+    @full_precision
+    def _log_dispersion(self, outputs: Tensor, batch: Batch | None) -> Tensor:
+        """Return log θ for all outputs; without a batch that of an average one."""
+        found, context = self.log_dispersion, None if batch is None else batch.context
+        if self.dispersion == "gene-cell":
+            found = found + outputs[..., self.features : 2 * self.features]
+        elif self.batch:
+            first, count = self.batch
+            found = found.mean(0) if context is None else context[:, first : first + count] @ found
+        return found.clamp(-_BOUND, _BOUND)
+
+    def log_rate(self, outputs: Tensor, batch: Batch | None) -> Tensor:
+        return super().log_rate(outputs[..., : self.features], batch)
+
+    def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
+        return nb_entries(self.log_rate(outputs, batch), self._log_dispersion(outputs, batch), batch.target)
+
+    def draw(self, outputs: Tensor, batch: Batch | None, generator: torch.Generator | None) -> Tensor:
+        log_rate = self.log_rate(outputs, batch)
+        log_dispersion = self._log_dispersion(outputs, batch).expand(log_rate.shape)
+        factor = torch._standard_gamma(log_dispersion.exp(), generator=generator)
+        return torch.poisson(factor * (log_rate - log_dispersion).exp(), generator=generator)
+
+    def start(self, mean: Tensor) -> Tensor:
+        rates = super().start(mean)
+        return torch.cat([rates, rates.new_zeros(self.outputs - self.features)])
+
+    def extra_repr(self) -> str:
+        return f"{self.features}, dispersion={self.dispersion!r}, total={self.total}"
+
+
+def _like(block: Matrix, values: Any) -> Any:
+    """Return a matrix with the entries of a block in memory replaced, of a sparse one those that it stores."""
+    return sparse.csr_array((values, block.indices, block.indptr), block.shape) if sparse.issparse(block) else values
+
+
+NB = Family(
+    "nb", "counts that vary more than Poisson ones", NegativeBinomial.of, refuse_other_than_counts, uses_size=True
+)
