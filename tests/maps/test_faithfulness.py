@@ -191,6 +191,20 @@ def test_the_data_itself_is_a_perfect_map() -> None:
     assert not found.behind
 
 
+def test_groups_are_judged_by_themselves() -> None:
+    """Figures are those of each group alone, by their sizes; groups of fewer than ten rows are not judged."""
+    x, draw = blobs()[0], np.random.default_rng(1)
+    places, group = x[:, :2] + draw.normal(size=(60, 2)), np.repeat(["a", "b", "c"], [32, 24, 4])
+    moved = x + 100.0 * (group == "b")[:, None]
+    found = faithfulness(moved, places, groups=group)
+    each = [faithfulness(x[group == name], places[group == name]) for name in "ab"]
+    assert (found.map.rows, found.map.intervals) == (56, {})
+    for name in ("qlocal", "qglobal", "qlocal_paths", "trustworthiness", "rank_correlation"):
+        for which in ("map", "pca"):
+            a, b = (getattr(getattr(one, which), name) for one in each)
+            assert getattr(getattr(found, which), name) == pytest.approx((32 * a + 24 * b) / 56, abs=1e-12)
+
+
 def test_isometries_of_the_map_change_nothing() -> None:
     x, _ = blobs(50)
     z = 0.3 * x[:, :2] / np.abs(x[:, :2]).max()

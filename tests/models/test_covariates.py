@@ -417,13 +417,14 @@ def test_the_command_line_from_fit_to_samples(table):
     table.to_csv("t.csv", index=False)
     found = curvae("fit", "t.csv", "--covariate", "batch", "--covariate", "age", "-o", "run", *SMALL)
     assert found.code == 0, found.err
-    assert "next: curvae fit t.csv --covariate batch --covariate age" in found.out
+    assert "next: curvae compare t.csv --covariate batch --covariate age" in found.out
     assert config()["layout"]["covariates"] == 3
     page = html.unescape(Path("run/report.html").read_text())
     assert "batch=a, batch=b, age" in page
     share = table.batch.value_counts(normalize=True).max()
     for said in (
-        "Neighbours are counted in the data with the effects of the covariates still in them.",
+        "Neighbours are counted among rows of the same categories of covariates.",
+        "Neighbours are counted in the data with the effects of numeric covariates still in them.",
         f"that would be about {100 * share:.0f} %, the share of its largest category.",
     ):
         assert said in page and said in found.err

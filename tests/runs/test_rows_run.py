@@ -378,7 +378,7 @@ def test_the_report_says_why_neighbours_count():
     for more, says in (
         ((), "neighbours both: the default in 2 dimensions"),
         (("--dim", "5"), "neighbours off: the dimension is 5, not that of a map, 2 or 3"),
-        (("--covariate", "batch"), "neighbours off: rows have covariates, whose effects are to stay out of the map"),
+        (("--covariate", "batch"), "neighbours both: the default in 2 dimensions"),
         (("--neighbours", "near"), "neighbours near: as asked"),
     ):
         words = ("--covariate", "batch") if "--covariate" in more else ("--label", "batch", *more)

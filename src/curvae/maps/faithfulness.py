@@ -268,10 +268,13 @@ class Kept:
         return {k: value for k, value in vars(self).items() if k not in left_out} | {"intervals": dict(self.intervals)}
 
     @classmethod
-    def mean(cls, each: Sequence[Self | None], counted: str = "rows") -> Self | None:
-        """Average over subsets of rows, with intervals; None where no subset has figures.
+    def mean(cls, each: Sequence[Self | None], counted: str = "rows", sampled: bool = True) -> Self | None:
+        """Average over parts of the rows; None where no part has figures.
 
-        `counted` names the number of rows, of which the mean has the sum.
+        Arguments:
+            each: figures of every part.
+            counted: names the number of rows, of which the mean has the sum.
+            sampled: whether the parts are random subsets of one size, whose means have intervals.
         """
         found = [one for one in each if one is not None]
         if len(found) < 2:
@@ -279,10 +282,13 @@ class Kept:
         means: dict[str, Any] = {counted: sum(getattr(one, counted) for one in found)}
         halves: dict[str, float] = {}
         for name in [name for name in found[0].to_json() if name not in (counted, "intervals")]:
-            values = [value for one in found if (value := getattr(one, name)) is not None]
+            known = [one for one in found if getattr(one, name) is not None]
+            values = [getattr(one, name) for one in known]
             means[name] = values[0] if values else None
-            if len(values) > 1:
+            if len(values) > 1 and sampled:
                 means[name], halves[name] = mean_interval(values)
+            elif len(values) > 1:
+                means[name] = float(np.average(values, weights=[getattr(one, counted) for one in known]))
         return cls(**means, kept_by_group=np.array([[one.qlocal, one.qglobal] for one in found]), intervals=halves)
 
     def margins(self, other: Kept) -> list[float]:
@@ -415,6 +421,7 @@ def faithfulness(
     distance: MapDistance = "euclidean",
     labels: Any = None,
     held_out: Any = None,
+    groups: Any = None,
     seed: int = 0,
     rows: int = 5000,
 ) -> Faithfulness:
@@ -436,6 +443,8 @@ def faithfulness(
             the labels of all others.
         held_out: index or mask of rows that took no part in training. All of their neighbours are looked up among the
             other rows, as those of a row that joins the map later; PCA is fitted to the other rows alone.
+        groups: of each row, such as its batch, (n,). Neighbours and distances are then those among rows of one group,
+            PCA is fitted to each group, and figures are means over the groups by their sizes.
         seed: of folds, subsets and the order of equal distances.
         rows: up to so many, figures are exact. Of more, they are means over five random subsets, each with 2/5 as many
             rows, and have intervals; near neighbours are then farther apart than they are among all rows.
@@ -453,13 +462,19 @@ def faithfulness(
     held, names = _checked(data, shown, labels, held_out)
     random = np.random.default_rng(seed)
     order = random.permutation(len(data))
-    if len(data) <= rows:
-        parts, subset = [order], None
+    subset = None if len(data) <= rows else max(FEWEST, int(0.4 * rows))
+    if groups is not None:
+        codes = pd.factorize(np.asarray(groups)[order])[0]
+        every = [order[codes == code] for code in range(codes.max() + 1)]
+        parts = [part[:subset] for part in every if len(part) >= FEWEST] or [order[:subset]]
+    elif subset is None:
+        parts = [order]
     else:
-        subset = max(FEWEST, int(0.4 * rows))
         parts = [random.permutation(len(data))[:subset] for _ in range(5)]
     judged = [_judge(data, shown, names, held, part, random, _PAIRS // len(parts)) for part in parts]
-    own, linear, held_out, linear_held_out = (Figures.mean(each) for each in zip(*judged, strict=True))
+    own, linear, held_out, linear_held_out = (
+        Figures.mean(each, sampled=groups is None) for each in zip(*judged, strict=True)
+    )
     assert own is not None and linear is not None
     return Faithfulness(own, linear, held_out, linear_held_out, shown.dim, len(data), subset)
 

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from ..data import Dataset, EdgeSplit, Graph, Tree, split_edges
@@ -63,6 +63,7 @@ from ..training.comparison import Criterion, Paired
 from ..training.evaluate import Likelihoods, Neighbourhood, Stability, active_dimensions, link_baselines
 from ..training.fitted import FittedModel
 from ..training.graph_problem import GraphComparison, listed
+from ..training.neighbourhoods import group_rows
 from ..viewer import View
 
 __all__ = [
@@ -692,8 +693,11 @@ def scaled_table(data: Dataset, metric: Metric = "euclidean") -> tuple[Rows, str
 
 
 def filled_rows(data: Dataset) -> Rows:
-    """Return rows with scaled columns, and gaps filled with the means of their columns."""
+    """Return rows with scaled columns, and gaps filled with the means of their columns; of counts, logarithms."""
     x = fill(data.x, column_statistics(data.x).mean) if has_missing(data.x) else data.x
+    if data.exposure is not None:
+        scale = np.median(data.exposure) / np.asarray(data.exposure)
+        x = csr_array(x.multiply(scale[:, None])).log1p() if issparse(x) else np.log1p(x * scale[:, None])
     return scaled_rows(Rows(x))[0]
 
 
@@ -712,14 +716,20 @@ def judge_rows(
         return None
     scaled = filled_rows(data)
     rows = min(rows, max(_FEW, _VALUES // int(data.x.shape[1])))
-    return faithfulness(scaled, places, labels=data.labels, held_out=held_out, seed=seed, rows=rows, **how)
+    groups = None if data.context is None else group_rows(data.context, FEWEST)
+    how |= {"labels": data.labels, "held_out": held_out, "groups": groups}
+    return faithfulness(scaled, places, seed=seed, rows=rows, **how)
 
 
 def describe_covariates(data: Dataset, places: Any, seed: int) -> list[str]:
-    """Say that neighbours are counted with the effects of covariates, and whether the map shows categorical ones."""
+    """Say which neighbours are counted where rows have covariates, and whether the map shows categorical ones."""
     if data.context is None or data.schema is None:
         return []
-    said = ["Neighbours are counted in the data with the effects of the covariates still in them."]
+    said = []
+    if any(column.categories is not None for column in data.schema.covariates):
+        said.append("Neighbours are counted among rows of the same categories of covariates.")
+    if any(column.categories is None for column in data.schema.covariates):
+        said.append("Neighbours are counted in the data with the effects of numeric covariates still in them.")
     for column in data.schema.covariates:
         values = source_columns(data.context, data.schema.covariates)[column.name]
         if column.categories is None or (accuracy := label_accuracy(places, values, seed=seed)) is None:

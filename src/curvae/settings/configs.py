@@ -296,7 +296,7 @@ class RowSettings(Settings):
         None,
         "Weight of the neighbours in the objective, in nats per row.",
         rule=POSITIVE,
-        shown="0.3 per column, for up to 50 columns",
+        shown="0.3 per column, for up to 50 columns, or 0.05 with an exposure",
     )
     n_neighbours: int = setting("map", 15, "Number of nearest neighbours of a row in the data.")
     jitter: float | Literal["auto"] = setting(
@@ -531,12 +531,10 @@ def choose_neighbours(config: RowSettings, columns: Any, rows: int, hindrance: s
     """
     if config.neighbours != "auto":
         return config.neighbours, "as asked"
-    given = [name for name, has in (("covariates", columns.covariates), ("an exposure", columns.size)) if has]
     reasons = {
         hindrance: bool(hindrance),
         f"the dimension is {config.dim}, not that of a map, 2 or 3": config.dim not in (2, 3),
         "the network is convolutional": config.network != "mlp",
-        f"rows have {' and '.join(given)}, whose effects are to stay out of the map": bool(given),
         f"neighbours among more than {_MOST_ROWS:,} rows take long to find": rows > _MOST_ROWS,
         f"fewer than {_FEWEST_ROWS} rows have no neighbourhoods": rows < _FEWEST_ROWS,
     }
@@ -573,8 +571,10 @@ def resolve_defaults(config: Rows, rows: tuple[int, int], columns: Any, hindranc
         "jitter": 0.5 if deep and large and config.neighbours != "far" else 0.0,
         "weight_decay": 0.3 * decay if deep else decay,
         "init": "pca" if config.keeps_neighbours else "random",
-        # In nats a row, for every column by which rows are near each other.
-        "neighbours_weight": 0.3 * min(columns.features, COMPONENTS) if config.uses_neighbours else None,
+        # In nats a row, for every column by which rows are near each other; those of counts are noisier.
+        "neighbours_weight": (0.05 if columns.size else 0.3) * min(columns.features, COMPONENTS)
+        if config.uses_neighbours
+        else None,
     }
     values = {name: value for name, value in values.items() if getattr(config, name) in ("auto", None)}
     found = replace(config, **values, **_schedule(config, *rows))
