@@ -379,7 +379,7 @@ def test_models_with_and_without_exposure_are_trained_side_by_side():
 @pytest.mark.parametrize("name", ["auto", "gaussian", "mixed"])
 def test_exposure_needs_a_likelihood_that_uses_it(name):
     x, hours = counts(40)
-    with pytest.raises(CurvaeError, match=r'exposure needs `likelihood="poisson"`, not (gaussian|mixed)'):
+    with pytest.raises(CurvaeError, match=r'needs `likelihood="poisson"`, nb or zinb, not (gaussian|mixed)'):
         fit(replace(POISSON, likelihood=name), Arrays(x, size=hours))
 
 
@@ -419,7 +419,7 @@ def test_exposure_on_the_command_line(tmp_path: Path, monkeypatch):
     frame.to_csv("c.csv", index=False)
     frame.drop(columns="hours").to_csv("without.csv", index=False)
     settings = ("--exposure", "hours", *SHORT)
-    refused("fit", "c.csv", *settings, says=["an exposure needs --likelihood poisson, not gaussian"])
+    refused("fit", "c.csv", *settings, says=["an exposure needs --likelihood poisson, nb or zinb, not gaussian"])
     fitted = curvae("fit", "c.csv", *settings, "--likelihood", "poisson", "-o", "run")
     assert "next: curvae fit c.csv --exposure hours" in fitted.out
     curvae("embed", "run", "c.csv", "-o", "places.csv")

@@ -64,6 +64,10 @@ def test_settings_check_themselves():
         (lambda: Config(patience=3, validation=0), "early stopping needs validation rows"),
         (lambda: Config(epochs=10**7), "at most 1,000,000"),
         (lambda: Config(likelihood="weibull"), "`likelihood` must be one of auto, bernoulli"),
+        (
+            lambda: Config(likelihood="poisson", dispersion="gene-cell"),
+            '`dispersion="gene-cell"` needs `likelihood="nb"` or "zinb", not poisson; drop it',
+        ),
         (lambda: Config(network="cnn"), "`network` must be one of mlp, conv; got 'cnn'"),
         (lambda: GraphConfig(epochs=None), "`epochs` must be a whole number"),
     ):
@@ -233,7 +237,7 @@ BAD = {
     "dropout": [-0.1, 1.0, math.nan, "0.1", None],
     "hidden": [(), 200, "200", (0,), (2.5,), (True,), (30, -1), ["a"], {}],
     "likelihood": ["weibull", None],
-    "dispersion": ["genes", 1, None],
+    "dispersion": ["cell", None, 1],
     "standardise": ["no", 0, None],
     "objective": ["vae", None],
     "samples": [0, 1.5, None],

@@ -262,6 +262,7 @@ def test_steps_to_be_captured_are_the_plain_ones(form, window, count):
         ({"objective": "iwae", "samples": 3}, np.asarray),
         ({"batch_size": 64}, sparse.csr_array),
         ({"likelihood": "bernoulli"}, sparse.csr_array),
+        ({"likelihood": "zinb", "samples": 2}, sparse.csr_array),
     ],
 )
 def test_other_steps_to_be_captured(more, form):

@@ -81,9 +81,10 @@ def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
     family, size = LIKELIHOODS[name], arrays.size
     if size is not None:
         if not family.uses_size:
-            able = " or ".join(f'"{other}"' for other, known in LIKELIHOODS.items() if known.uses_size)
+            first, *others = (other for other, known in LIKELIHOODS.items() if known.uses_size)
             raise CurvaeError(
-                f"an exposure needs `likelihood={able}`, not {name}; ask for it, or leave out `exposure=…`"
+                f'an exposure needs `likelihood="{first}"`, {" or ".join(others)}, not {name}; ask for one of them, or '
+                "leave out `exposure=…`"
             )
         positive = (bool((np.isfinite(block) & (block > 0)).all()) for block in row_blocks(size))
         if size.shape != (len(arrays),) or not all(positive):

@@ -1,4 +1,4 @@
-"""What likelihoods of counts have in common: rates in proportion to the size of a row, and what the encoder is shown."""
+"""What likelihoods of counts share: rates in proportion to the size of a row, and what the encoder is shown."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ class Counts(Likelihood):
         Of a row of unknown size it is that of the size 1, or of the unit where sizes are totals.
         """
         size = None if batch is None else batch.size
-        if self.total:
-            outputs, size = outputs.log_softmax(-1), self.unit.unsqueeze(0) if size is None else size
-        return outputs if size is None else outputs + size.log().unsqueeze(-1)
+        outputs = outputs.log_softmax(-1) if self.total else outputs
+        if size is None:
+            return outputs + self.unit.log() if self.total else outputs
+        return outputs + size.log().unsqueeze(-1)
 
     def mean(self, outputs: Tensor, batch: Batch | None = None) -> Tensor:
         return self.log_rate(outputs, batch).exp()

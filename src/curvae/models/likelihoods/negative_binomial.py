@@ -4,8 +4,8 @@ Notation: μ the mean, θ the inverse dispersion, so that the variance is μ + �
 
     log p(x) = log Γ(x + θ) − log Γ(θ) − log x! + x·log μ + θ·log θ − (x + θ)·log(θ + μ),
 
-which at x = 0 is −θ·log(1 + μ/θ). Its parts may be as large as 10⁷ where the sum is small, so it is computed in float64.
-Most counts are 0: there single precision is enough, and costs a tenth.
+which at x = 0 is −θ·log(1 + μ/θ). Its parts may be as large as 10⁷ where the sum is small, so it is computed in
+float64. Most counts are 0: there single precision is enough, and costs a tenth.
 """
 
 from __future__ import annotations
@@ -96,10 +96,9 @@ class _Entries(Primitive):
         # Under vmap its dimension comes first in all that is kept.
         index = torch.stack([places, own]).expand(shape[0], 2, -1)
         rates, counts, dispersions = _flat(log_rate, log_dispersion, x, index, shape)
-        if bool((counts < len(_LOG_FACTORIALS)).all()):
-            log_factorial = _LOG_FACTORIALS.index_select(0, counts.long())
-        else:
-            log_factorial = (counts + 1.0).lgamma()
+        listed = counts.clamp(max=len(_LOG_FACTORIALS) - 1).long()
+        known = bool((listed == counts).all())
+        log_factorial = _LOG_FACTORIALS.index_select(0, listed) if known else (counts + 1.0).lgamma()
         theta, gamma = (_apply_at(function, dispersions, own) for function in (torch.exp, _gamma))
         values = _values(rates, counts, theta, gamma, log_factorial)
         entries.view(-1).index_copy_(0, places, values.to(entries.dtype))
