@@ -20,6 +20,7 @@ GROUPS = {
     "first use": ground.first_use,
     "gyroplane": ground.gyroplane,
     "steps": steps.steps,
+    "counts": steps.counts,
     "learned": stacks.learned,
     "products": stacks.products,
     "stacks": stacks.stacks,

@@ -12,12 +12,14 @@ from paths import ROOT
 
 def test_the_examples_of_the_page_train(capsys):
     page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
-    mixed, exposure, counts, convolutional = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    mixed, exposure, cells, counts, convolutional = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict = {}
     exec(mixed, names)
     assert "```text\n" + capsys.readouterr().out in page
     exec(exposure, names)
-    assert names["fitted"].layout.size
+    assert names["fitted"].layout.size and names["fitted"].model.likelihood.unit > 1
+    exec(cells, names)
+    assert names["theta"].shape == (30,)
     exec(counts, names)
     assert all(parameter.grad.isfinite().all() for parameter in names["model"].parameters())
     names = {}

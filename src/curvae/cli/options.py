@@ -359,7 +359,7 @@ SHARED: dict[str, click.Parameter] = {
         multiple=True,
         help="Covariate such as the batch: a column left out of the distances; repeatable.",
     ),
-    "exposure": option("--exposure", help="Column with the exposure of each row, for counts (poisson)."),
+    "exposure": option("--exposure", help="Column with the exposure of each row, for counts (poisson, nb, zinb)."),
     "missing": option(
         "--missing", choices=("error", "drop", "mean", "model"), default="error", help=f"{_ROWS} (error)."
     ),

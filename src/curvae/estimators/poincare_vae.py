@@ -49,8 +49,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         decoder: first layer of the decoder: "gyroplane", "gyroplane_scalar", "log_mlp", "mlp" or "mobius".
         network: "mlp", or "conv" for images, whose rows then hold one pixel a column, line by line.
         image_shape: (height, width) of these images; None takes them to be square.
-        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson" or "mixed" (columns of 0
-            and 1 as binary, the others as numbers).
+        likelihood: "auto", "bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson", "nb", "zinb" or "mixed"
+            (columns of 0 and 1 as binary, the others as numbers).
         missing: what to do about NaN, infinite and masked values. "error" refuses them. "model" leaves them out of the
             likelihood, and the encoder gets which values are missing. "mean" fills in the mean of the column, or its
             most frequent category. "drop" leaves out the rows in `fit`, see `sample_indices_`; `transform` refuses

@@ -32,8 +32,8 @@ class _Entries(Primitive):
 
     @staticmethod
     def forward(entries: Tensor, logits: Tensor, x: Tensor) -> Tensor:
-        zero = x == 0
-        head = torch.where(zero, torch.maximum(logits, entries), entries).sub_(logits.relu())
+        zero = x.sign().neg_().add_(1.0)  # booleans take several times as long
+        head = entries.lerp(torch.maximum(logits, entries), zero).sub_(logits.relu())
         lost = (logits - entries).abs_().neg_().exp_().mul_(zero)
         rest = logits.abs().neg_().exp_()
         return head.add_(lost.sub_(rest).div_(rest.add_(1.0)).log1p_())  # both logarithms in one
@@ -41,7 +41,7 @@ class _Entries(Primitive):
     @staticmethod
     def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> Any:  # type: ignore[override]
         entries, logits, x = inputs
-        counted = (entries - logits).sigmoid_().masked_fill_(x != 0, 1.0)  # probability that it is no dropout
+        counted = torch.maximum((entries - logits).sigmoid_(), x.sign())  # probability that it is no dropout
         return counted * grad, counted.add_(logits.sigmoid()).neg_().add_(1.0).mul_(grad)
 
 
@@ -62,7 +62,8 @@ class ZeroInflated(NegativeBinomial):
         return cls(layout.features, layout.total, config.dispersion, layout.batch)
 
     def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
-        return _Entries.call(super().entries(outputs, batch), outputs[..., -self.features :], batch.target)
+        others, logits = outputs.split([self.outputs - self.features, self.features], -1)
+        return _Entries.call(super().entries(others, batch), logits, batch.target)
 
     def mean(self, outputs: Tensor, batch: Batch | None = None) -> Tensor:
         return super().mean(outputs, batch) * (-outputs[..., -self.features :]).sigmoid()
