@@ -15,7 +15,12 @@ Fix = Sequence[tuple[str, str]]
 """a parameter and its value that correct a mistake; alternatives follow, the best first"""
 
 _LISTS = ("categorical", "covariates")  # parameters that take several columns
-_EXTRAS = {"pooch": "data", "pyarrow": "parquet"}  # of this package, by what they install
+_EXTRAS = {
+    "anndata": "cells",
+    "h5py": "cells",
+    "pooch": "data",
+    "pyarrow": "parquet",
+}  # of this package, by what they install
 
 
 class CurvaeError(ValueError):

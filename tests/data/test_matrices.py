@@ -218,7 +218,7 @@ def test_matrices_refused(tmp_path: Path) -> None:
     assert "only 1 row" in refusal(save(tmp_path / "m.npy", np.zeros((1, 3))))
     assert "not real numbers" in refusal(save(tmp_path / "m.npy", np.array([["a", "b"]])))
     assert "complex" in refusal(save(tmp_path / "m.mtx", sp.coo_array([[1j, 2], [3, 4]])))
-    assert "only a table has columns such as 'a'" in refusal(save(tmp_path / "m.npy", DENSE), label="a")
+    assert "only a table or a cell file has columns such as 'a'" in refusal(save(tmp_path / "m.npy", DENSE), label="a")
     for name in ("m.npy", "m.npz", "m.mtx", "m.mtx.gz"):
         assert f"{name} cannot be read" in refusal(write(tmp_path, "nonsense", name))
     whole = save(tmp_path / "m.npy", DENSE).read_bytes()

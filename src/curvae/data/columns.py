@@ -233,21 +233,30 @@ class Table(ABC):
         require_sums(x, columns, self.path.name)
         return x
 
-    def _category_positions(self, column: Column) -> NDArray[np.float64]:
-        """Find the texts of a column in its list of categories."""
+    def unseen_categories(self, column: Column) -> list[str]:
+        """List the texts of a column that are not among its categories."""
+        known = self._known_categories(column)
+        return sorted({text for text in self.column_texts(column.name).written if text not in known})
+
+    def _known_categories(self, column: Column) -> dict[str, float]:
+        """Return the positions of the categories of a column, by how they may be written."""
         assert column.categories is not None
-        texts = self.column_texts(column.name)
         places = {category: float(place) for place, category in enumerate(column.categories)}
         # In a table of samples, texts that look like formulas are guarded.
         known = {guard(category): place for category, place in places.items()} | places
-        if texts.floats:  # whole numbers have a point where others have digits
+        if self.column_texts(column.name).floats:  # whole numbers have a point where others have digits
             known = {category.removesuffix(".0"): place for category, place in places.items()} | known
-        if unseen := sorted({text for text in texts.written if text not in known}):
+        return known
+
+    def _category_positions(self, column: Column) -> NDArray[np.float64]:
+        """Find the texts of a column in its list of categories."""
+        if unseen := self.unseen_categories(column):
             raise CurvaeError(
                 f"column {column.name!r} of {self.path.name} holds categories that the model was not trained on: "
-                f"{quoted(unseen)}; it knows {quoted(column.categories)}"
+                f"{quoted(unseen)}; it knows {quoted(column.categories or ())}"
             )
-        return np.array([known[text] for text in texts.written], np.float64)
+        known = self._known_categories(column)
+        return np.array([known[text] for text in self.column_texts(column.name).written], np.float64)
 
 
 def _natural_order(text: str) -> tuple[float, str]:
@@ -488,6 +497,18 @@ def first_rows(x: Matrix) -> Any:
     return x[:_LOOKED_AT].load() if isinstance(x, DiskMatrix) else x
 
 
+def _require_totals(x: Matrix, names: Texts, source: str) -> NDArray[np.float64]:
+    """Return the total count of every cell, (rows,); raise where it is 0."""
+    totals = np.concatenate([np.asarray(block.sum(1), np.float64).ravel() for block in row_blocks(x)])
+    if (empty := np.flatnonzero(totals == 0)).size:
+        raise CurvaeError(
+            f"{source} has {count(len(empty), 'cell')} without a count of the genes in use: "
+            f"{quoted(in_memory(names[empty]))}; use more `genes`, or leave such cells out, as with "
+            "scanpy.pp.filter_cells(adata, min_counts=1)"
+        )
+    return totals
+
+
 def _is_identifier(name: str, values: NDArray[Any], span: float, rows: int) -> bool:
     """Return whether a column of numbers looks like an identifier: different integers, consecutive or so named.
 
@@ -513,7 +534,7 @@ class RawData:
 
     Arguments:
         source: name of the data in messages.
-        kind: table, matrix or images.
+        kind: table, matrix, images or cells.
         x: numbers, (rows, columns); a category is its position in the list of categories, or NaN.
         columns: descriptions of the columns of x; `finish` sets `fill`.
         shape: (height, width) of images, else None.
@@ -521,7 +542,7 @@ class RawData:
         label_name: name of the label column.
         context: covariates as numbers, (rows, covariates), or None.
         covariates: descriptions of the covariates.
-        roles: names of the columns with ids, labels, groups and exposure.
+        roles: names of the columns with ids, labels, groups, exposure and batches.
         left_out: columns of a table that are not used, with the reason.
         messages: notes and warnings so far.
         choices: values of `missing` to propose where values are missing.
@@ -564,6 +585,9 @@ class RawData:
         others = {name: getattr(self, name) for name in ("labels", "groups", "exposure", "context")}
         rows: dict[str, Any] = {"ids": ids} | others
         rows = {name: None if values is None else values[kept] for name, values in rows.items()}
+        if schema.kind == "cells":
+            totals = _require_totals(features, rows["ids"], self.source)
+            rows["exposure"] = totals if schema.total else rows["exposure"]
         if given is None:
             self._require_rows(2, x.shape[0])
             self.judge(x)
@@ -573,13 +597,16 @@ class RawData:
             shape=schema.shape,
             **rows,
             label_name=self.label_name if self.labels is not None else None,
-            id_name=None if self.ids is None or self.kind != "table" else self.roles.get("id") or "",
+            id_name=None if self.ids is None or self.kind not in ("table", "cells") else self.roles.get("id") or "",
             blocks=schema.blocks,
             context_names=() if self.context is None else schema.context_names,
             notes=tuple(self.messages.notes),
             warnings=tuple(self.messages.warnings),
             missing=missing == "model",
             schema=schema,
+            total=schema.total,
+            batch=schema.batch,
+            counts=schema.kind == "cells",
         ), schema
 
     def arrays(self, schema: Schema, missing: Missing) -> Arrays:

@@ -66,6 +66,7 @@ class Arrays:
         missing: whether entries of x may be NaN, which the model then handles.
         total: whether the exposure of a row is the sum of its values.
         batch: where the context tells the batch of a row; see `curvae.models.Layout`.
+        counts: whether the values are known to be counts, as those of cells are.
 
     Example:
         >>> Arrays(np.eye(3), size=np.arange(3.0)).take([2, 0]).size.tolist()
@@ -81,6 +82,7 @@ class Arrays:
     weight: NDArray[np.float64] | None = None
     total: bool = False
     batch: tuple[int, ...] = ()
+    counts: bool = False
 
     @classmethod
     def of(cls, data: Arrays | Dataset | Matrix, blocks: tuple[int, ...] = ()) -> Arrays:
@@ -142,6 +144,7 @@ class Dataset:
         schema: how the source became these rows, if they were read from one.
         total: whether the exposure of a row is the sum of its values, as of a cell by default.
         batch: where the context tells the batch of a row; see `curvae.models.Layout`.
+        counts: whether the values are known to be counts, as those of cells are.
     """
 
     x: Matrix
@@ -162,6 +165,7 @@ class Dataset:
     schema: Schema | None = None
     total: bool = False
     batch: tuple[int, ...] = ()
+    counts: bool = False
 
     def __post_init__(self) -> None:
         rows, features = self.x.shape
@@ -188,7 +192,7 @@ class Dataset:
     def arrays(self) -> Arrays:
         """The inputs of a model for these rows."""
         shape = self.shape if len(self.shape) > 1 else ()
-        known: dict[str, Any] = {"missing": self.missing, "total": self.total, "batch": self.batch}
+        known: dict[str, Any] = {name: getattr(self, name) for name in ("missing", "total", "batch", "counts")}
         return Arrays(self.x, self.context, self.exposure, blocks=self.blocks, shape=shape, **known)
 
     def take(self, index: Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset:
@@ -347,7 +351,7 @@ def from_arrays(
 
 # How a source becomes a matrix: fitted to the training data, stored with a run, applied to new data.
 
-Kind: TypeAlias = Literal["table", "matrix", "images"]
+Kind: TypeAlias = Literal["table", "matrix", "images", "cells"]
 
 
 @dataclass(frozen=True)
@@ -449,16 +453,22 @@ class NumberColumns(_Made[Column]):
         return Column(self.names[index], fill=0.0 if self.fills is None else float(self.fills[index]))
 
 
+_OPTIONAL = ("exposure", "batch_key", "layer")  # names that most schemas lack
+
+
 @dataclass(frozen=True)
 class Schema:
     """How a source becomes a matrix.
 
     Arguments:
-        kind: table, matrix or images.
+        kind: table, matrix, images or cells.
         columns: the columns that become features, in order.
         shape: shape of one row of the matrix.
-        label, id, group, exposure: names of the columns of a table with these roles, or None.
+        label, id, group, exposure: names of the columns of a table, or of what describes cells, with these roles, or
+            None.
         covariates: columns that the networks are given but do not model; none of them is a feature.
+        batch_key: the covariate that is the batch, or None.
+        layer: layer of a cell file that holds the counts; None for its matrix.
 
     Example:
         >>> schema = Schema("table", (Column("size", fill=1.5), Column("colour", ("blue", "red"))), (3,), label="type")
@@ -476,6 +486,8 @@ class Schema:
     group: str | None = None
     exposure: str | None = None
     covariates: tuple[Column, ...] = ()
+    batch_key: str | None = None
+    layer: str | None = None
 
     @cached_property
     def names(self) -> Sequence[str]:
@@ -491,6 +503,26 @@ class Schema:
     def context_names(self) -> tuple[str, ...]:
         """Names of the columns that the covariates become."""
         return _names(self.covariates)
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """Where the context tells the batch: the first column, and the number of batches; () if nowhere.
+
+        Example:
+            >>> Schema("cells", (), (), covariates=(Column("age"), Column("lane", ("1", "2"))), batch_key="lane").batch
+            (1, 2)
+        """
+        names = [column.name for column in self.covariates]
+        if self.batch_key is None:
+            return ()
+        widths = [len(column.features) for column in self.covariates]
+        place = names.index(self.batch_key)
+        return sum(widths[:place]), widths[place]
+
+    @property
+    def total(self) -> bool:
+        """Whether the exposure of a row is the sum of its values."""
+        return self.kind == "cells" and self.exposure is None
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -532,7 +564,7 @@ class Schema:
             "label": self.label,
             "id": self.id,
             "group": self.group,
-            **({} if self.exposure is None else {"exposure": self.exposure}),
+            **{name: value for name in _OPTIONAL if (value := getattr(self, name)) is not None},
             "columns": [column.to_json() for column in self.columns],
             **({"covariates": [column.to_json() for column in self.covariates]} if self.covariates else {}),
         }
@@ -547,16 +579,17 @@ class Schema:
             isinstance(d.get("shape"), list) and all(type(n) is int for n in d["shape"]),
             "shape is not a list of integers",
         )
-        roles = {role: d.get(role) for role in ("label", "id", "group", "exposure")}
-        _expect(
-            all(isinstance(name, str | None) for name in roles.values()), "label, id, group or exposure is not a name"
-        )
+        roles = {role: d.get(role) for role in ("label", "id", "group", *_OPTIONAL)}
+        for role, name in roles.items():
+            _expect(isinstance(name, str | None), f"{role} is not a name")
         _expect(isinstance(d.get("covariates", []), list), "covariates is not a list")
         columns, covariates = (
             tuple(_column_from_json(entry, place) for place, entry in enumerate(entries, 1))
             for entries in (d["columns"], d.get("covariates", []))
         )
         schema = cls(d["kind"], columns, tuple(d["shape"]), **roles, covariates=covariates)
+        known = {column.name for column in covariates if column.categories is not None}
+        _expect(schema.batch_key is None or schema.batch_key in known, "batch_key is not a covariate with categories")
         _expect(
             math.prod(schema.shape) == len(schema.names) > 0,
             f"shape {schema.shape} does not fit {len(schema.names)} features",

@@ -55,10 +55,12 @@ class RowFile(ABC):
     Attributes:
         rows: how many rows it has.
         row_bytes: how long a row is on average, in float64.
+        sparse: whether rows are read as a CSR matrix.
     """
 
     rows: int
     row_bytes: float
+    sparse: bool = False
 
     def __init__(self, path: Path, name: str | None = None, owner: Any = None) -> None:
         self.path, self.name, self._owner = path, name or path.name, owner
@@ -169,6 +171,8 @@ class CsrFile(RowFile):
     Arguments:
         path, name, owner: see `RowFile`.
     """
+
+    sparse = True
 
     def __init__(self, path: Path, name: str | None = None, owner: Any = None) -> None:
         super().__init__(path, name, owner)
@@ -355,7 +359,7 @@ class DiskMatrix(_Rows):
     @property
     def sparse(self) -> bool:
         """Whether rows are read as a CSR matrix."""
-        return isinstance(self.file, CsrFile)
+        return bool(self.file.sparse)
 
     def __getitem__(self, chosen: Any) -> DiskMatrix:
         if not isinstance(chosen, tuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from ..errors import CurvaeError
 from . import memory as machine
+from .cells import CELLS, is_cell_folder, read_cells
 from .column_statistics import Missing
 from .columns import RawData
 from .dataset import Dataset, NumberColumns, Schema, feature_names
@@ -37,6 +38,15 @@ BUILT_IN: dict[str, Callable[[], Dataset | RawData]] = {
 }
 
 
+# What the schema of a model says.
+_FIXED = {
+    "categorical": "which columns are categorical",
+    "covariates": "which columns are covariates",
+    "batch_key": "which column is the batch",
+    "genes": "which genes are used",
+}
+
+
 def load(
     source: str | Path,
     *,
@@ -47,29 +57,36 @@ def load(
     categorical: Sequence[str] = (),
     exposure: str | None = None,
     covariates: Sequence[str] = (),
+    batch_key: str | None = None,
+    layer: str | None = None,
+    genes: int | None = None,
     missing: Missing = "error",
     memory: str | int | None = None,
     cache: str | Path | None = None,
     counter: Counter = lambda task, rows: lambda more: None,
 ) -> tuple[Dataset, Schema]:
-    """Load a table, a matrix, images or a built-in data set.
+    """Load a table, a matrix, images, counts of cells or a built-in data set.
 
     Without a schema, one is fitted to the data. With the schema of a trained run, new data gets the same features:
-    columns are matched by name, categories and means are those of the training data, labels and covariates may be
-    absent.
+    columns and genes are matched by name, categories and means are those of the training data, labels and covariates
+    may be absent.
 
     Arguments:
         source: a file or folder, or the name of a built-in data set: branching-diffusion, flat, mnist. A file
             or folder of that name takes precedence.
         schema: schema of the data that a model was trained on.
-        label: column of a table with a label for each row.
-        id: column of a table with a unique name for each row.
-        group: column of a table; rows of one group stay together in splits.
+        label: column of a table, or of what a cell file says about cells, with a label for each row.
+        id: column with a unique name for each row.
+        group: column; rows of one group stay together in splits.
         categorical: columns of a table that become one feature per category.
-        exposure: column of a table with the exposure of each row, for counts.
-        covariates: columns of a table that describe how a row was measured, such as its batch. They are not features
+        exposure: column with the exposure of each row, for counts; of cells their total by default.
+        covariates: columns that describe how a row was measured, such as its batch. They are not features
             but inputs of the networks. Texts are categories, and so are numbers that are also named in `categorical`;
             other numbers are standardised.
+        batch_key: the covariate that is the batch; its values are categories.
+        layer: layer of a `.h5ad` file that holds the counts; its matrix X by default.
+        genes: how many genes of a cell file to use, those that vary most; by default those that the file marks as
+            highly variable, or else 2,000 where there are 4,000 or more.
         missing: what to do about missing and infinite values. "error" raises, "drop" removes their rows, and "mean"
             fills in the mean of the column (of a categorical column its most frequent category). "model" leaves NaN:
             the model then scores only the other values, and its encoder is given which are missing.
@@ -96,22 +113,21 @@ def load(
     for name, columns in (("categorical", categorical), ("covariates", covariates)):
         if isinstance(columns, str):
             raise CurvaeError(f"{name} is the text {columns!r}; give a list of columns")
-    if schema is not None and categorical:
-        raise CurvaeError("which columns are categorical was set when the model was trained; leave out `categorical=…`")
-    if schema is not None and covariates:
-        raise CurvaeError("which columns are covariates was set when the model was trained; leave them out")
-    roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates))
+    given = {"categorical": categorical, "covariates": covariates, "batch_key": batch_key, "genes": genes}
+    if fixed := [name for name, value in given.items() if schema is not None and value]:
+        raise CurvaeError(f"{_FIXED[fixed[0]]} was set when the model was trained; leave out `{fixed[0]}=…`")
+    roles = Roles(label, id, group, tuple(categorical), exposure, tuple(covariates), batch_key)
     try:
         bound = machine.bound(memory) if memory is not None or Path(source).is_dir() else None
         storage = None if bound is None else Storage(bound, None if cache is None else Path(cache), counter)
-        raw = _read(source, roles, schema, missing, storage)
+        raw = _read(source, roles, schema, missing, storage, {"layer": layer, "genes": genes})
     except OSError as error:
         raise CurvaeError(
             f"{source} cannot be read: {error.strerror or error}; check the file and its permissions"
         ) from error
     if schema is not None and raw.kind != "table":  # columns of a table were matched by name
         if raw.kind != schema.kind:
-            names = {"table": "a table with named columns", "matrix": "a matrix", "images": "images"}
+            names = {"table": "a table with named columns", "matrix": "a matrix", "images": "images", "cells": "cells"}
             raise CurvaeError(
                 f"{raw.source} is {names[raw.kind]} and the model was trained on {names[schema.kind]}; give the same"
             )
@@ -124,13 +140,18 @@ def load(
 
 
 def _read(
-    source: str | Path, roles: Roles, schema: Schema | None, missing: Missing, storage: Storage | None
+    source: str | Path,
+    roles: Roles,
+    schema: Schema | None,
+    missing: Missing,
+    storage: Storage | None,
+    how: Mapping[str, Any],
 ) -> RawData:
     path = Path(source) if Path(source).name else Path(source).resolve()  # "." has no name
     exists = path.exists() or path.is_symlink()
     if exists and not path.is_dir():
         require_file(path)
-    endings = (*TABLES, *MATRICES)
+    endings = (*TABLES, *MATRICES, *CELLS)
     graphs = tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in endings)
     is_graph = path.name.lower().removesuffix(".gz").endswith(graphs) if exists else str(source) in BUILT_IN_GRAPHS
     if is_graph:
@@ -139,11 +160,16 @@ def _read(
         )
     if not exists and str(source) not in BUILT_IN:
         raise not_found(path, BUILT_IN, f"built in are {', '.join(BUILT_IN)}; files may end in {', '.join(endings)}")
+    if is_cell_folder(path) or (exists and path.name.lower().endswith(tuple(CELLS)) and not path.is_dir()):
+        return read_cells(path, roles, schema, storage, **how)
+    if given := [name for name, value in how.items() if value is not None]:
+        raise CurvaeError(f"`{given[0]}` is about a cell file, and {source} is none; leave it out")
     if any(path.glob("*.parquet")) if path.is_dir() else exists and path.name.lower().endswith(tuple(TABLES)):
         return read_table(path, roles, schema, missing, storage)
     if roles.asked:
         raise CurvaeError(
-            f"only a table has columns such as {roles.asked[0]!r}, and {source} is not a table; leave them out"
+            f"only a table or a cell file has columns such as {roles.asked[0]!r}, and {source} is neither; leave them "
+            "out"
         )
     if not exists:
         data = BUILT_IN[str(source)]()
@@ -171,4 +197,6 @@ def _read_matrix(path: Path, storage: Storage | None) -> RawData:
     for suffix, reader in MATRICES.items():
         if name.endswith(suffix):
             return reader(path)
-    raise CurvaeError(f"{path.name} has an unknown file extension; use one of {', '.join((*TABLES, *MATRICES))}")
+    raise CurvaeError(
+        f"{path.name} has an unknown file extension; use one of {', '.join((*TABLES, *MATRICES, *CELLS))}"
+    )

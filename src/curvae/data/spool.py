@@ -39,7 +39,16 @@ from .text_tables import (
     texts_of,
 )
 
-__all__ = ["ROW_BYTES", "Counter", "SpooledTable", "Storage", "store_matrix", "store_table"]
+__all__ = [
+    "ROW_BYTES",
+    "Copy",
+    "Counter",
+    "SpooledTable",
+    "Storage",
+    "require_room",
+    "store_matrix",
+    "store_table",
+]
 
 Counter: TypeAlias = Callable[[str, int], Callable[[int], None]]
 """takes the name of a task and its rows, and returns what is called with how many more of them are done"""
@@ -118,7 +127,7 @@ _Files: TypeAlias = TextTable | _ParquetFiles
 # Folders of copies.
 
 
-class _Copy:
+class Copy:
     """A copy of some files, which is made unless it is there; other processes wait for it.
 
     Arguments:
@@ -187,7 +196,8 @@ def _remove_abandoned(root: Path) -> None:
             _remove(path.with_suffix(""), lock)
 
 
-def _require_room(folder: Path, size: float, name: str) -> None:
+def require_room(folder: Path, size: float, name: str) -> None:
+    """Raise unless a folder has room for a copy of so many bytes of the data called `name`."""
     free = shutil.disk_usage(folder).free
     if size > free:
         raise CurvaeError(
@@ -270,7 +280,7 @@ class _Writer:
         description.texts = {name: ColumnTexts(most=_MOST) for name in self._texts}
         dtype = np.float32 if self._single else np.float64
         size = files.rows * (np.dtype(dtype).itemsize * len(self._columns) + _TEXT * len(self._named) // 4)
-        _require_room(folder, size, files.path.name)
+        require_room(folder, size, files.path.name)
         advance = self._counter(f"copying {size_text(size)} to disk", files.rows)
         truths: dict[str, bool] = {}
         with ExitStack() as opened:
@@ -333,7 +343,7 @@ class SpooledTable(Table):
         memory: bytes that rows may take in memory at a time.
     """
 
-    def __init__(self, files: _Files, copy: _Copy, memory: int) -> None:
+    def __init__(self, files: _Files, copy: Copy, memory: int) -> None:
         self.path, self.names = files.path, list(files.names)
         while True:
             with suppress(ReadAgainError):
@@ -398,7 +408,7 @@ def store_table(
     if footprint <= storage.memory and not path.is_dir():
         return None
     writer = _Writer(files, names, categories, covariates, storage.counter)
-    copy = _Copy(path, files.parts, storage, writer.can_use, writer.write)
+    copy = Copy(path, files.parts, storage, writer.can_use, writer.write)
     table = SpooledTable(files, copy, storage.memory)
     messages.note(f"{table.rows:,} rows are read from disk, in {size_text(storage.memory)} of memory.")
     return table
@@ -413,7 +423,7 @@ def store_matrix(path: Path, storage: Storage) -> CsrFile:
         size = sum(member.file_size for member in members)
 
         def write(target: Path) -> None:
-            _require_room(target, size, path.name)
+            require_room(target, size, path.name)
             advance = storage.counter(f"copying {size_text(size)} to disk", len(members))
             with zipfile.ZipFile(target / "rows.npz", "w") as stored:
                 for member in members:
@@ -421,5 +431,5 @@ def store_matrix(path: Path, storage: Storage) -> CsrFile:
                         shutil.copyfileobj(source, copy, 1 << 20)
                     advance(1)
 
-        unpacked = _Copy(path, [path], storage, lambda made: True, write)
+        unpacked = Copy(path, [path], storage, lambda made: True, write)
     return CsrFile(unpacked.folder / "rows.npz", path.name, unpacked)

@@ -31,12 +31,15 @@ __all__ = [
     "Roles",
     "average_context",
     "check_roles",
+    "choose_roles",
     "code_covariates",
     "code_values",
+    "covariate_numbers",
     "fit_covariates",
     "named_frame",
     "read_exposure",
     "read_frame",
+    "read_roles",
     "read_table",
     "require_column",
     "sort_columns",
@@ -164,9 +167,12 @@ NOT_NUMBERS = "use `categorical=[{0}]`, `covariates=[{0}]`, `label={0}` or `id={
 """what to do about a column of texts, {0}, that has no role"""
 
 
+_COLUMNS = ("label", "id", "group", "exposure", "batch_key")  # roles of a single column
+
+
 @dataclass(frozen=True)
 class Roles:
-    """Names of the columns of a table that the caller gives a role."""
+    """Names of the columns of a table that the caller gives a role; the batch is a covariate with categories."""
 
     label: str | None = None
     id: str | None = None
@@ -174,6 +180,12 @@ class Roles:
     categorical: tuple[str, ...] = ()
     exposure: str | None = None
     covariates: tuple[str, ...] = ()
+    batch_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_key is not None:  # a covariate with categories
+            for name in ("categorical", "covariates"):
+                object.__setattr__(self, name, tuple(dict.fromkeys([*getattr(self, name), self.batch_key])))
 
     @classmethod
     def of(cls, schema: Schema) -> Roles:
@@ -186,6 +198,7 @@ class Roles:
             tuple(column.name for column in columns if column.categories is not None),
             schema.exposure,
             tuple(column.name for column in schema.covariates),
+            schema.batch_key,
         )
 
     @property
@@ -275,33 +288,12 @@ def sort_columns(
         roles, schema, missing: see `read_table`.
         messages: takes notes.
     """
-    path, present, trained = table.path, table.names, Roles() if schema is None else Roles.of(schema)
-    check_roles(path, roles, present)
+    present = table.names
     if schema is None and not roles.asked:
         _check_edges(table, messages)
-    # By default the roles are those of the training data, if the table has these columns.
-    held: dict[str, str | None] = {
-        role: asked or (stored if stored in present else None)
-        for role, asked, stored in (
-            ("label", roles.label, trained.label),
-            ("id", roles.id, trained.id),
-            ("group", roles.group, trained.group),
-            ("exposure", roles.exposure, trained.exposure),
-        )
-    }
-    if schema is not None and schema.exposure is not None and held["exposure"] is None:
-        raise CurvaeError(
-            f"{path.name} has no column {schema.exposure!r}, the exposure that the model was trained with; add it"
-        )
-    if schema is not None and schema.id is not None and held["id"] is None:
-        messages.note(f"there is no id column {schema.id!r}; rows are numbered.")
-    covariates = (
-        fit_covariates(table, roles.covariates, roles.categorical, messages) if schema is None else schema.covariates
-    )
-    given = {column.name for column in covariates}
-    if absent := sorted(given - set(present)):
-        messages.note(f"covariates are absent: {quoted(absent)}.")
-    taken = {*given, *(name for name in held.values() if name is not None)}
+    held, covariates = choose_roles(table, roles, schema, messages)
+    given = [column.name for column in covariates]
+    taken = {*given, roles.batch_key, *(name for name in held.values() if name is not None)}
     nameless = [name for name in present if name.startswith(UNNAMED) and name not in {*taken, *roles.categorical}]
     index = _index_column(table, nameless, held["id"] is not None, messages)
     features = [name for name in present if name not in {*taken, *nameless}]
@@ -321,34 +313,98 @@ def sort_columns(
     else:
         columns, left_out = tuple(schema.columns), {}
         x = _match_columns(table, features, columns, messages)
-    label, names, group = held["label"], held["id"] or index, held["group"]
+    return RawData(
+        source=table.path.name,
+        kind="table",
+        x=x,
+        columns=columns,
+        left_out=left_out,
+        messages=messages,
+        **read_roles(table, held, covariates, held["id"] or index, messages),
+    )
+
+
+def choose_roles(
+    table: Table, roles: Roles, schema: Schema | None, messages: Messages
+) -> tuple[dict[str, str | None], tuple[Column, ...]]:
+    """Choose the columns with a role: those that were asked for, or those of the training data.
+
+    Arguments:
+        table, roles, schema, messages: see `sort_columns`.
+
+    Returns:
+        The name of the column of each role, and descriptions of the covariates.
+    """
+    path, present, trained = table.path, table.names, Roles() if schema is None else Roles.of(schema)
+    check_roles(path, roles, present)
+    # By default the roles are those of the training data, if the table has these columns.
+    held: dict[str, str | None] = {
+        role: getattr(roles, role) or (stored if (stored := getattr(trained, role)) in present else None)
+        for role in _COLUMNS
+    }
+    if schema is not None and schema.exposure is not None and held["exposure"] is None:
+        raise CurvaeError(
+            f"{path.name} has no column {schema.exposure!r}, the exposure that the model was trained with; add it"
+        )
+    if schema is not None and schema.id is not None and held["id"] is None:
+        messages.note(f"there is no id column {schema.id!r}; rows are numbered.")
+    if schema is not None:
+        return held, schema.covariates
+    names = list(roles.covariates)
+    if roles.batch_key is not None and len(categories := table.categories(roles.batch_key)) == 1:
+        messages.note(f"batch {roles.batch_key!r} is {categories[0]!r} in every row; it is left out.")
+        names.remove(roles.batch_key)
+        held["batch_key"] = None
+    return held, fit_covariates(table, names, roles.categorical, messages)
+
+
+def read_roles(
+    table: Table,
+    held: Mapping[str, str | None],
+    covariates: tuple[Column, ...],
+    names: str | None,
+    messages: Messages,
+) -> dict[str, Any]:
+    """Read the columns with a role, as arguments of `RawData`.
+
+    Arguments:
+        table: has the columns.
+        held, covariates: from `choose_roles`.
+        names: column that names the rows.
+        messages: takes notes.
+    """
+    label, group, exposure, batch = (held[role] for role in ("label", "group", "exposure", "batch_key"))
+    if absent := sorted({column.name for column in covariates} - set(table.names)):
+        messages.note(f"covariates are absent: {quoted(absent)}.")
+    known = bool(covariates) and not absent
+    for column in covariates if known else ():
+        if column.name == batch and (unseen := table.unseen_categories(column)):
+            messages.warn(
+                f"batch column {batch!r} holds batches that the model was not trained on: {quoted(unseen)}; rows are "
+                "placed without their covariates."
+            )
+            known = False
     groups = None if group is None else table.texts(group, strip=True)
     if groups is not None and (empty := count_empty(groups)):
         raise CurvaeError(f"group column {group!r} is empty in {count(empty, 'row')}; give every row a group")
     labels = None if label is None else table.texts(label)
     if labels is not None and (empty := count_empty(labels)):
         messages.note(f"{count(empty, 'row')} without a label in column {label!r}; the label is left empty.")
-    return RawData(
-        source=path.name,
-        kind="table",
-        x=x,
-        columns=columns,
-        ids=None if names is None else table.texts(names),
-        labels=labels,
-        groups=groups,
-        exposure=None if held["exposure"] is None else read_exposure(table, held["exposure"], messages),
-        label_name=label,
-        context=code_covariates(table, covariates) if given and not absent else None,
-        covariates=covariates,
-        roles=held,
-        left_out=left_out,
-        messages=messages,
-    )
+    return {
+        "ids": None if names is None else table.texts(names),
+        "labels": labels,
+        "groups": groups,
+        "exposure": None if exposure is None else read_exposure(table, exposure, messages),
+        "label_name": label,
+        "context": code_covariates(table, covariates) if known else None,
+        "covariates": covariates,
+        "roles": dict(held),
+    }
 
 
 def check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
     """Raise unless the table has all columns with a role and no column has two roles that exclude each other."""
-    for role in ("label", "id", "group", "exposure"):
+    for role in _COLUMNS:
         require_column(path, role, getattr(roles, role), present)
     for name in roles.covariates:
         require_column(path, "covariates", name, present)

@@ -161,6 +161,7 @@ class Layout:
         size: whether every row has an exposure.
         total: whether the exposure of a row is the sum of its values, of which a likelihood of counts gives the shares.
         batch: where the context tells the batch of a row: the first column, and the number of batches; () if nowhere.
+        counts: whether the values are known to be counts, as those of cells are.
         names: of the features, for messages; not stored.
     """
 
@@ -172,6 +173,7 @@ class Layout:
     size: bool = False
     total: bool = False
     batch: tuple[int, ...] = ()
+    counts: bool = False
     names: Sequence[str] = field(default=(), compare=False, repr=False)
 
     @property

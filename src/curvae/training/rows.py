@@ -63,6 +63,7 @@ def layout_of(arrays: Arrays) -> Layout:
         arrays.size is not None,
         arrays.total,
         arrays.batch,
+        arrays.counts,
     )
 
 

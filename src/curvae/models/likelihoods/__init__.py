@@ -55,6 +55,8 @@ def choose_likelihood(x: Matrix, asked: str = "auto", layout: Layout | None = No
 def _automatic(x: Matrix, layout: Layout) -> tuple[str, str]:
     """Choose by the kinds of the columns where they are known, otherwise by the values; return the reason, too."""
     blocks = layout.blocks
+    if layout.counts:
+        return "nb", "all values are whole numbers, counts of genes in cells"
     if blocks and min(blocks) > 1:
         return "categorical", "all columns hold categories"
     if max(blocks, default=0) < 2 and all(map(_is_binary, row_blocks(x))):
