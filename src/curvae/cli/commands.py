@@ -119,7 +119,8 @@ def _found(figures: dict[str, Any]) -> str:
 
 
 _TABLE = ("label", "id", "group", "categorical")
-_ROWS = (*_TABLE, "covariates", "exposure")
+_CELLS = ("batch_key", "layer", "genes")
+_ROWS = (*_TABLE, "covariates", "exposure", *_CELLS)
 _EDGES = ("source_column", "target_column", "header")
 _GRAPH = ("nodes", "features", "features_file", "weighted", "source_column", "target_column")
 
@@ -217,8 +218,9 @@ def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) ->
 @command(
     "run",
     "data",
-    option("-o", "--output", type=FILE, help="CSV or Parquet file (<name>-embedding.csv)."),
+    option("-o", "--output", type=FILE, help="CSV or Parquet file, or of cells .h5ad (<name>-embedding.csv)."),
     "missing_as_run",
+    "layer",
     "memory",
     "cache",
     "nodes",
@@ -304,6 +306,7 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
     ),
     option("--samples", help="Importance samples per row (5000).", type=int),
     "missing_as_run",
+    "layer",
     "memory",
     "cache",
     "force",
@@ -419,7 +422,7 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
 
 
 # Options of `diagnose` that have no meaning for distances, a graph or a run.
-_OF_VALUES = ("metric", "missing", "covariates", "memory", "cache")
+_OF_VALUES = ("metric", "missing", "covariates", "memory", "cache", *_CELLS)
 _OF_TABLES = (*_OF_VALUES, "label", "id", "group", "categorical")
 _OF_DATA = (*_OF_TABLES, "output", "distances", "graph", *_EDGES)
 
@@ -444,6 +447,7 @@ _OF_DATA = (*_OF_TABLES, "output", "distances", "graph", *_EDGES)
     option("--newick", help="For a run: write the tree read off its map to this file.", type=FILE),
     *_TABLE,
     "covariates_left_out",
+    *_CELLS,
     "missing_filled",
     "memory_of_sample",
     "cache",
@@ -479,6 +483,7 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
     ),
     option("-o", "--output", type=FILE, help="Report to write (.html)."),
     *_TABLE,
+    *_CELLS,
     "missing",
     "memory_of_sample",
     "cache",

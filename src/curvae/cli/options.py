@@ -339,8 +339,8 @@ SHARED: dict[str, click.Parameter] = {
     "data": click.Argument(
         ["data"],
         shell_complete=files,
-        help="Table (.csv, .tsv, .parquet), matrix (.npy, .npz, .mtx), images (.npy or a folder), mnist, "
-        "branching-diffusion or flat.",
+        help="Table (.csv, .tsv, .parquet), cells (.h5ad, .h5 or a folder of 10x), matrix (.npy, .npz, .mtx), images "
+        "(.npy or a folder), mnist, branching-diffusion or flat.",
     ),
     "folder": option("-o", "--output", type=FILE, help="Run folder (runs/<name>-<n>)."),
     "label": option("--label", help="Column to colour the map by."),
@@ -359,7 +359,19 @@ SHARED: dict[str, click.Parameter] = {
         multiple=True,
         help="Covariate such as the batch: a column left out of the distances; repeatable.",
     ),
-    "exposure": option("--exposure", help="Column with the exposure of each row, for counts (poisson, nb, zinb)."),
+    "exposure": option(
+        "--exposure",
+        help="Column with the exposure of each row, for counts (poisson, nb, zinb; of cells, the total of each).",
+    ),
+    "batch_key": option(
+        "--batch-key", metavar="COLUMN", help="Covariate that is the batch; its values are categories."
+    ),
+    "layer": option("--layer", metavar="NAME", help="Layer of a cell file that holds the counts (its matrix X)."),
+    "genes": option(
+        "--genes",
+        type=click.IntRange(min=1),
+        help="Genes of a cell file to use, those that vary most (the highly variable ones; 2000 of 4000 or more).",
+    ),
     "missing": option(
         "--missing", choices=("error", "drop", "mean", "model"), default="error", help=f"{_ROWS} (error)."
     ),

@@ -24,6 +24,7 @@ from ..geometry.frames import Frame
 from ..hierarchy import Faithfulness, diagnose_rows
 from ..maps.embedding import align_maps
 from ..models.likelihoods import choose_likelihood
+from ..models.likelihoods.base import holds_counts
 from ..report import Section
 from ..settings import choose_neighbours, require_count
 from ..settings.configs import DEFAULT_STEPS
@@ -144,10 +145,15 @@ def choose_test_share(config: Config, rows: int, before: Mapping[str, Any]) -> f
     return min(_TEST, config.validation) if chosen and rows >= _TESTED else 0.0
 
 
-def _few_rows(data: Dataset) -> list[str]:
-    """Warn of data from which little can be learned."""
-    few = f"only {len(data)} rows to learn from: the map may show little but chance; add rows"
-    return [few] if len(data) < _ENOUGH else []
+def _warnings(data: Dataset, asked: str, likelihood: str) -> list[str]:
+    """Warn of data from which little can be learned, and of a matrix of counts that was not taken as such."""
+    found = []
+    if len(data) < _ENOUGH:
+        found.append(f"only {len(data)} rows to learn from: the map may show little but chance; add rows")
+    matrix = data.schema is not None and data.schema.kind == "matrix"
+    if asked == "auto" and likelihood == "gaussian" and matrix and holds_counts(data.x):
+        found.append('all values are whole numbers from 0 on; if they are counts, use `likelihood="nb"`')
+    return found
 
 
 class RowsTrainingPlan:
@@ -204,7 +210,7 @@ class RowsTrainingPlan:
         neighbours_reason = before.get("data", {}).get("neighbours_reason", chosen[1])
         reason = before.get("likelihood_reason", first.reason)
         require_buildable(first.config, first.layout)
-        self.remarks = _few_rows(data)
+        self.remarks = _warnings(data, config.likelihood, first.config.likelihood)
         if config.validation and not len(split.validation):
             self.remarks.append(
                 f"no rows are held out: a share of {config.validation:g} is less than one row or group; "
@@ -397,6 +403,7 @@ class RowsComparisonPlan:
     ) -> None:
         """Split the rows; raise for what cannot be compared."""
         likelihood, _ = choose_likelihood(data.x, config.likelihood, layout_of(Arrays.of(data)))
+        warned = _warnings(data, config.likelihood, likelihood)
         if before and config.likelihood == "auto":
             chosen = before["data"].get("likelihood", likelihood)
             config = replace(config, likelihood="auto" if chosen == likelihood else chosen)
@@ -420,7 +427,7 @@ class RowsComparisonPlan:
             },
         }
         self.text = f"{len(data):,} rows, {count(data.n_columns, 'column')}; {len(planned.tasks)} trainings"
-        self.data, self.config, self.typed, self.remarks = data, config, typed, _few_rows(data)
+        self.data, self.config, self.typed, self.remarks = data, config, typed, warned
         self._planned, self._splits = planned, {config.seed + i: split for i, split in enumerate(parts)}
         self._sample: Any = data if rows is None else data.take(rows).load()
 

@@ -135,6 +135,9 @@ class Source(DataSource):
     missing: Any = "error"
     exposure: str | None = None
     covariates: tuple[str, ...] = ()
+    batch_key: str | None = None
+    layer: str | None = None
+    genes: int | None = None
     memory: str | None = None  # bytes that rows may take in memory, such as "2GB"; larger data stay on disk
     cache: str | None = None  # folder for copies of data that stay on disk
 

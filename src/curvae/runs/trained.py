@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from ..data.tables import code_values
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import graph_faithfulness
+from ..maps.cells import write_map
 from ..maps.embedding import frames_from_json
 from ..models.likelihoods import LIKELIHOODS, choose_likelihood
 from ..settings import require_count
@@ -33,7 +35,7 @@ from ..training import Embedding, Fitted, FittedGraph, Split, impute
 from ..training.evaluate import Likelihoods, embed, embed_graph, likelihoods, neighbourhood, score_links
 from ..training.portable import export_part, onnx_bytes, portable, require_onnx, torch_bytes
 from ..training.rows import judged_rows
-from ..training.storage import Loaded, load_fitted, versions, write_bytes, write_json
+from ..training.storage import Loaded, load_fitted, replacing, versions, write_bytes, write_json
 from . import pages
 from .folders import (
     embedding_path,
@@ -69,6 +71,7 @@ _MEANINGLESS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "memory": _READ_WHOLE,
             "cache": _READ_WHOLE,
+            "layer": "which has no layers; leave out `{}=…`",
             "samples": "whose edges are found by distance; leave out `{}=…`",
             "output": "which has no rows to score; leave out `{}=…`",
             "covariates": "which has no covariates; leave them out",
@@ -114,6 +117,7 @@ def _read_rows(
     decode: bool,
     memory: str | None = None,
     cache: str | None = None,
+    layer: str | None = None,
 ) -> Dataset:
     """Read new rows as those of the run were read, with the same treatment of gaps unless `missing` is given.
 
@@ -121,7 +125,8 @@ def _read_rows(
     """
     fitted, how = loaded.fitted, missing_as_run(missing, loaded.description)
     bound = Source(path, memory=memory).bounded.memory
-    data, _ = load(path, schema=loaded.data, missing=how, memory=bound, cache=cache, counter=reporter.counter)
+    where: dict[str, Any] = {"memory": bound, "cache": cache, "layer": layer, "counter": reporter.counter}
+    data, _ = load(path, schema=loaded.data, missing=how, **where)
     choose_likelihood(data.x, fitted.config.likelihood, replace(fitted.layout, names=data.names))
     fitted.require_covariates(data, loaded.data, Path(path).name, decode)
     reporter.tell(data.notes, data.warnings)
@@ -207,6 +212,7 @@ def place_data(
     features_file: str | None = None,
     memory: str | None = None,
     cache: str | None = None,
+    layer: str | None = None,
 ) -> tuple[Iterable[pd.DataFrame], int]:
     """Place rows, or the nodes of a graph with other edges, on the map of a run.
 
@@ -218,7 +224,7 @@ def place_data(
     """
     frames = stored_frames(loaded.description, loaded.embedding)
     if isinstance(loaded.fitted, Fitted):
-        data = _read_rows(loaded, path, missing, reporter, False, memory, cache)
+        data = _read_rows(loaded, path, missing, reporter, False, memory, cache, layer)
         return embedding_tables(loaded.fitted, data, frames, reporter), len(data)
     own: Graph = loaded.data
     graph = _read_graph(
@@ -260,7 +266,8 @@ def embed_run(
 ) -> tuple[Path, Step]:
     """Embed data with a trained run; return the file, whose columns are those of `embedding.csv`, and what to do next.
 
-    It is a CSV file, or a Parquet file if that is asked for or there are a million rows.
+    It is a CSV file, or a Parquet file if that is asked for or there are a million rows; or a `.h5ad` file, a copy of
+    that of the data to which the map is added.
 
     Arguments:
         run: its folder.
@@ -271,9 +278,12 @@ def embed_run(
         device: where to compute.
         reporter: receives messages and progress.
         reading: of a graph `nodes`, a table of nodes, and `features_file`, with their features; of rows, those that
-            would take more than so much `memory` stay on disk, where a copy of them is kept in the folder `cache`.
+            would take more than so much `memory` stay on disk, where a copy of them is kept in the folder `cache`; of
+            a cell file the `layer` with the counts.
     """
     loaded = open_for(run, device, **reading)
+    if output is not None and output.suffix.lower() == ".h5ad":
+        return _embed_cells(run, loaded, path, output_file(output, output, force), missing, reporter, **reading)
     tables, rows = place_data(run, loaded, path, missing, reporter, **reading)
     name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(rows)}"
     target = output_file(output, Path(name), force, (".csv", ".parquet"))
@@ -281,6 +291,37 @@ def embed_run(
     if isinstance(loaded.fitted, Fitted) and shows_new_rows(run, rows):
         return target, Step("view", (str(run),), {"rows": path, "missing": missing})
     return target, Step("evaluate", (str(run), path), {"missing": missing})
+
+
+def _embed_cells(
+    run: Path,
+    loaded: Loaded,
+    path: str,
+    target: Path,
+    missing: Missing | None,
+    reporter: Reporter,
+    *,
+    memory: str | None = None,
+    cache: str | None = None,
+    layer: str | None = None,
+    **of_graphs: Any,
+) -> tuple[Path, Step]:
+    """Write a copy of a cell file with its map; see `embed_run`."""
+    if not path.lower().endswith(".h5ad"):
+        raise CurvaeError(
+            f"{path} is no .h5ad file, to which a map can be added; choose another ending with `output=…`"
+        )
+    data = _read_rows(loaded, path, missing, reporter, False, memory, cache, layer)
+    fitted, advance, found = loaded.fitted.double(), reporter.counter("embedding", len(data)), []
+    for piece in data.pieces():
+        found.append(embed(fitted, piece).require_finite(piece.ids))
+        advance(len(piece))
+    space, sigma = (np.concatenate([getattr(one, name) for one in found]) for name in ("space", "sigma"))
+    with replacing(target) as file, Path(path).open("rb") as source:
+        shutil.copyfileobj(source, file)
+        file.flush()
+        write_map(Path(file.name), Embedding(space, sigma, found[0].factors))
+    return target, Step("view", (str(run),), {"rows": path, "missing": missing})
 
 
 # `curvae impute`.
@@ -442,6 +483,7 @@ def evaluate_run(
     training: str | None = None,
     memory: str | None = None,
     cache: str | None = None,
+    layer: str | None = None,
     force: bool = False,
     device: torch.device | str = "cpu",
     reporter: Reporter = SILENT,
@@ -453,7 +495,7 @@ def evaluate_run(
 
     Arguments:
         run, path, samples, seed, missing, device, reporter: as of the other commands.
-        memory, cache: see `embed_run`; by default as much memory as the run was given.
+        memory, cache, layer: see `embed_run`; by default as much memory as the run was given.
         output: file for the log-likelihood of every row and its rank among the rows of `training`.
         training: the data that the run was trained on; by default the file of that name beside the data or in the
             working directory.
@@ -464,14 +506,14 @@ def evaluate_run(
     """
     if output is not None:
         output_file(output, Path("scores.csv"), force, (".csv", ".parquet"))
-    loaded = open_for(run, device, samples=samples is not None, output=output, memory=memory, cache=cache)
+    loaded = open_for(run, device, samples=samples is not None, output=output, memory=memory, cache=cache, layer=layer)
     about = {"run": run.resolve().name, "data": Path(path).name}
     if not isinstance(loaded.fitted, Fitted):
         figures = {**about, "seed": seed, **_score_edges(run, loaded, path, seed, reporter)}
         return figures, Step("sample", (str(run),), {"count": 10})
     samples = _SAMPLES if samples is None else samples
     require_count("samples", samples, "importance_samples")
-    data, split, own = _read_parts(loaded, path, missing, reporter, memory, cache)
+    data, split, own = _read_parts(loaded, path, missing, reporter, memory, cache, layer)
     shown, parts = sample_split(data, split, 0)
     faithful_to = judged_rows(parts.names(len(shown)))
     if output is None:
@@ -528,6 +570,7 @@ def _read_parts(
     reporter: Reporter,
     memory: str | None = None,
     cache: str | None = None,
+    layer: str | None = None,
 ) -> tuple[Dataset, Split, bool]:
     """Read rows whose likelihood is wanted, with their split if they are the data of the run, and whether they are.
 
@@ -536,7 +579,7 @@ def _read_parts(
     stored = loaded.description.get("source")
     if memory is None and isinstance(stored, dict):
         memory = stored.get("memory")
-    data = _read_rows(loaded, path, missing, reporter, True, memory, cache)
+    data = _read_rows(loaded, path, missing, reporter, True, memory, cache, layer)
     own = data.fingerprint == loaded.description["data"].get("fingerprint")
     return data, loaded.fitted.split if own else Split(np.arange(len(data)), np.empty(0, np.int64)), own
 

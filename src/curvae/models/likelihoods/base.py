@@ -17,7 +17,16 @@ from torch import Tensor, nn
 from ...settings import RowSettings
 from ..batch import Batch, Layout
 
-__all__ = ["Family", "Likelihood", "Matrix", "aligned_blocks", "find_binary", "row_blocks", "stored_values"]
+__all__ = [
+    "Family",
+    "Likelihood",
+    "Matrix",
+    "aligned_blocks",
+    "find_binary",
+    "holds_counts",
+    "row_blocks",
+    "stored_values",
+]
 
 Matrix = Any  # a numpy array (rows, features), a scipy CSR matrix, or a matrix on disk that `load` reads
 
@@ -153,6 +162,16 @@ def stored_values(x: Matrix) -> Any:
     values = x.data if sparse.issparse(x) else x
     with np.errstate(invalid="ignore", over="ignore"):
         return values[~np.isnan(values)] if np.isnan(values.sum()) else values
+
+
+def holds_counts(x: Matrix) -> bool:
+    """Return whether all values of a matrix that are not missing are whole numbers from 0 on.
+
+    Example:
+        >>> holds_counts(np.array([[0.0, 3.0]])), holds_counts(np.array([[0.5, 3.0]])), holds_counts(np.array([[-1.0]]))
+        (True, False, False)
+    """
+    return all(bool(((values >= 0) & (values % 1 == 0)).all()) for values in map(stored_values, row_blocks(x)))
 
 
 # The kind of a column, as the package `data` and the mixed likelihood must both see it.

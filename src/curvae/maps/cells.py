@@ -1,0 +1,104 @@
+"""Maps in objects of AnnData and in `.h5ad` files, where scanpy and others find them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ..errors import CurvaeError, require
+from .embedding import Embedding
+from .statistics import Array
+
+__all__ = ["add_map", "geodesic_neighbours", "write_map"]
+
+_DISTANCES = 1 << 24  # that are computed at a time
+
+
+def geodesic_neighbours(embedding: Embedding, count: int) -> tuple[NDArray[np.int64], Array]:
+    """Find the nearest other rows of every row on the map, and their distances, each (rows, count), in their order."""
+    rows = np.arange(len(embedding))
+    found = []
+    for part in np.array_split(rows, math.ceil(len(rows) ** 2 / _DISTANCES)):
+        far = embedding.take(part).distances(embedding)
+        far[np.arange(len(part)), part] = np.inf
+        found.append(np.argpartition(far, count - 1)[:, :count])
+    index = np.concatenate(found)
+    distances = embedding.pairs(np.repeat(rows, count), index.ravel()).reshape(index.shape)
+    order = np.argsort(distances, axis=1, kind="stable")
+    return np.take_along_axis(index, order, 1), np.take_along_axis(distances, order, 1)
+
+
+def _map_items(embedding: Embedding, n_neighbours: int) -> dict[str, dict[str, Any]]:
+    """Return what a map says about cells, by part of an AnnData object and by name."""
+    rows = len(embedding)
+    if rows < 2:
+        raise CurvaeError("a single cell has no neighbours; give more cells")
+    k = min(n_neighbours, rows - 1)
+    index, distances = geodesic_neighbours(embedding, k)
+    # As of UMAP (McInnes, Healy and Melville, 2018), but for the unit: the mean of what the nearest one leaves.
+    further = distances - distances[:, :1]
+    chances = np.exp(-further / np.maximum(further.mean(1, keepdims=True), np.finfo(np.float64).tiny))
+
+    def graph(values: Array) -> csr_array:
+        found = csr_array((values.ravel(), index.ravel(), np.arange(0, rows * k + 1, k)), (rows, rows))
+        found.sort_indices()
+        return found
+
+    one_way = graph(chances)
+    sigma = embedding.sigma.reshape(rows, -1)
+    names = ["curvae_sigma"] if sigma.shape[1] == 1 else [f"curvae_sigma_{one.name}" for one in embedding.placed]
+    return {
+        "obsm": {"X_curvae": embedding.tangent, "X_curvae_ball": embedding.ball},
+        "obs": {"curvae_radius": embedding.radius, **dict(zip(names, sigma.T, strict=True))},
+        "obsp": {
+            "curvae_distances": graph(np.maximum(distances, np.finfo(np.float64).tiny)),
+            "curvae_connectivities": csr_array(one_way + one_way.T - one_way * one_way.T),
+        },
+        "uns": {
+            "curvae": {
+                "distances_key": "curvae_distances",
+                "connectivities_key": "curvae_connectivities",
+                "params": {"n_neighbors": k, "method": "umap", "metric": "geodesic", "use_rep": "X_curvae"},
+            }
+        },
+    }
+
+
+def add_map(adata: Any, embedding: Embedding, n_neighbours: int = 15) -> None:
+    """Add a map to an `anndata.AnnData` with the same rows.
+
+    `obsm["X_curvae"]` has tangent coordinates, which Euclidean tools take, and `obsm["X_curvae_ball"]` those in the
+    Poincaré ball; `obs["curvae_radius"]` has distances from the origin, `obs["curvae_sigma"]` standard deviations of
+    the posteriors, of a product one for each factor. Geodesic neighbours are in `obsp["curvae_distances"]` and
+    `obsp["curvae_connectivities"]`, which functions of scanpy take with `neighbors_key="curvae"`.
+
+    Arguments:
+        adata: takes the map.
+        embedding: the map.
+        n_neighbours: nearest neighbours of a row.
+    """
+    if len(embedding) != adata.n_obs:
+        raise CurvaeError(f"the map has {len(embedding):,} rows and the AnnData object {adata.n_obs:,}; give the same")
+    for part, items in _map_items(embedding, n_neighbours).items():
+        for name, value in items.items():
+            getattr(adata, part)[name] = value
+
+
+def write_map(path: Path, embedding: Embedding, n_neighbours: int = 15) -> None:
+    """Add a map to a `.h5ad` file with the same rows; see `add_map`. Nothing else in the file is changed."""
+    purpose = "a map in a .h5ad file needs anndata to be written"
+    write, h5py = require("anndata", purpose, "io").io.write_elem, require("h5py", purpose)
+    items = _map_items(embedding, n_neighbours)
+    with h5py.File(path, "r+") as file:
+        for part, values in items.items():
+            if part not in file:
+                write(file, part, {})
+            for name, value in values.items():
+                write(file[part], name, value)
+        columns = file["obs"].attrs
+        columns["column-order"] = list(dict.fromkeys([*columns["column-order"], *items["obs"]]))
