@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from curvae.data import branching_diffusion, flat
+from curvae.data import branching_counts, branching_diffusion, flat
 from curvae.errors import CurvaeError
 
 # --- synthetic data ---------------------------------------------------------------------------------------------------
@@ -69,3 +69,23 @@ def test_flat() -> None:
     assert abs(data.x.mean()) < 0.03 and abs(data.x.var() - 1) < 0.05
     with pytest.raises(CurvaeError, match="at least 1"):
         flat(rows=0)
+
+
+def test_counts_of_a_branching_process() -> None:
+    data = branching_counts(genes=200, per_node=20, seed=1)
+    x = data.x.toarray()
+    assert x.shape == (31 * 20, 200) and (x == np.round(x)).all() and x.min() == 0
+    np.testing.assert_array_equal(data.exposure, x.sum(1))
+    assert 800 < np.median(data.exposure) < 1250 and data.total and data.batch == (0, 2)
+    shares = x / x.sum(1, keepdims=True)
+    batch, branch = data.context.argmax(1), data.labels
+    # Batches shift genes, and cells of a branch are more alike than others of the same batch.
+    assert np.abs(np.log(shares[batch == 0].mean(0) / shares[batch == 1].mean(0))).mean() > 0.15
+    logs = np.log(shares + 1e-3)
+    within, whole = logs[(branch == "branch 1/1") & (batch == 0)], logs[batch == 0]
+    assert within.var(0).sum() < 0.9 * whole.var(0).sum()
+    fewer = branching_counts(genes=200, per_node=20, dropout=0.4, seed=1).x
+    assert (fewer.toarray() == 0).mean() > (x == 0).mean() + 0.1
+    np.testing.assert_array_equal(x, branching_counts(genes=200, per_node=20, seed=1).x.toarray())
+    with pytest.raises(CurvaeError, match="dropout a share below 1, got .* dropout=1.5"):
+        branching_counts(dropout=1.5)

@@ -5,7 +5,7 @@ from .graph_data import EdgeSplit, Graph, split_edges
 from .graph_reading import load_graph
 from .loading import load
 from .matrices import mnist
-from .synthetic import Tree, branching_diffusion, flat
+from .synthetic import Tree, branching_counts, branching_diffusion, flat
 
 __all__ = [
     "Arrays",
@@ -15,6 +15,7 @@ __all__ = [
     "Graph",
     "Schema",
     "Tree",
+    "branching_counts",
     "branching_diffusion",
     "flat",
     "from_arrays",

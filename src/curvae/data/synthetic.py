@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from ..errors import CurvaeError
 from .dataset import Dataset, feature_names
 
-__all__ = ["Tree", "branching_diffusion", "flat"]
+__all__ = ["Tree", "branching_counts", "branching_diffusion", "flat"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +124,71 @@ def branching_diffusion(
         nodes[child] = nodes[parent[child]] + scale * random.standard_normal(dim)
     node = np.repeat(np.arange(len(levels)), per_node)
     return Tree(nodes[node] + noise * scale * random.standard_normal((len(node), dim)), node, parent, levels, nodes)
+
+
+def branching_counts(
+    genes: int = 500,
+    depth: int = 4,
+    per_node: int = 60,
+    batches: int = 2,
+    total: float = 1000.0,
+    dropout: float = 0.0,
+    seed: int = 0,
+) -> Dataset:
+    """Draw counts of genes in cells of a branching process, measured in batches.
+
+    Ten programs follow a branching diffusion, and every gene answers to them. Shares of genes shift from batch to
+    batch, totals of cells are log-normal, and a gamma law of its own for each gene spreads its rates.
+
+    Arguments:
+        genes: number of genes.
+        depth: number of edges from the root to a leaf of the tree, which has two branches at every node.
+        per_node: number of cells of a node.
+        batches: number of batches, to which cells belong at random.
+        total: median of the totals of cells.
+        dropout: share of the counts that are lost where one molecule is expected; where more are, fewer are lost.
+        seed: seed of the random numbers.
+
+    Returns:
+        The counts, sparse, with the batch as covariate, labels of branches, and totals as exposure. Ids tell the node.
+
+    Example:
+        >>> data = branching_counts(genes=50, per_node=4)
+        >>> data.x.shape, data.context_names, bool((data.x.sum(1) == data.exposure).all())
+        ((124, 50), ('batch=1', 'batch=2'), True)
+    """
+    if min(genes, per_node, batches) < 1 or total <= 0 or not 0 <= dropout < 1:
+        raise CurvaeError(
+            "genes, per_node and batches must be at least 1, total positive and dropout a share below 1, got "
+            f"genes={genes}, per_node={per_node}, batches={batches}, total={total}, dropout={dropout}"
+        )
+    tree = branching_diffusion(10, depth, per_node=per_node, scale=0.6, noise=0.5, seed=seed)
+    random = np.random.default_rng([seed, 1])
+    rows = len(tree.node)
+    batch = random.integers(batches, size=rows)
+    logs = random.normal(0.0, 1.2, genes) + tree.x @ random.normal(0.0, 0.3, (10, genes))
+    logs += random.normal(0.0, 0.3, (batches, genes))[batch]
+    shares = np.exp(logs) / np.exp(logs).sum(1, keepdims=True)
+    spread = np.exp(random.normal(0.5, 0.7, genes))
+    rates = total * np.exp(random.normal(0.0, 0.4, (rows, 1))) * shares
+    rates *= random.gamma(spread, 1 / spread, rates.shape)
+    kept = random.random(rates.shape) >= 2 * dropout / (1 + rates)
+    counts = random.poisson(rates) * kept
+    counts[np.arange(rows), rates.argmax(1)] += counts.sum(1) == 0  # a cell without a count is none
+    plain = tree.dataset()
+    return Dataset(
+        x=csr_array(counts, dtype=np.float32),
+        names=tuple(f"gene{i}" for i in range(1, genes + 1)),
+        shape=(genes,),
+        ids=plain.ids,
+        labels=plain.labels,
+        label_name="branch",
+        exposure=counts.sum(1).astype(np.float64),
+        total=True,
+        context=np.eye(batches)[batch],
+        context_names=tuple(f"batch={i}" for i in range(1, batches + 1)),
+        batch=(0, batches),
+    )
 
 
 def flat(rows: int = 635, dim: int = 50, seed: int = 0) -> Dataset:
