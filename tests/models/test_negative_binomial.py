@@ -12,7 +12,7 @@ from scipy import sparse, stats
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from curvae import CurvaeError
-from curvae.data import Arrays
+from curvae.data import Arrays, load
 from curvae.models import LIKELIHOODS, Batch, Layout, NegativeBinomial
 from curvae.models.likelihoods.negative_binomial import nb_entries
 from curvae.training import Config, fit
@@ -87,6 +87,16 @@ def test_vmap_computes_what_each_computes_alone(shape, grad):
         torch.testing.assert_close(*slopes)
 
 
+def test_any_order_in_memory_and_no_rows_at_all():
+    log_rate, x = torch.randn(3, 4), torch.poisson(torch.full((3, 4), 1.0))
+    log_dispersion = torch.randn(3)
+    across = nb_entries(log_rate.T.requires_grad_(), log_dispersion, x.T)
+    torch.testing.assert_close(across, nb_entries(log_rate.T.contiguous(), log_dispersion, x.T.contiguous()))
+    nothing = nb_entries(log_rate[:0].requires_grad_(), torch.randn(4), x[:0])
+    nothing.sum().backward()
+    assert nothing.shape == (0, 4)
+
+
 def test_gradients_inside_of_vmap():
     log_rate, log_dispersion = torch.randn(5, 4, 3), torch.randn(5, 3)
     x = torch.poisson(torch.full((5, 4, 3), 1.0))
@@ -149,6 +159,16 @@ def test_densities_are_those_of_scipy(dispersion, total):
     torch.testing.assert_close(likelihood.mean(outputs, batch), mean)
 
 
+@pytest.mark.parametrize("name", ["nb", "zinb"])
+@pytest.mark.parametrize("dispersion", ["gene", "gene-batch", "gene-cell"])
+def test_half_precision_is_for_networks(name, dispersion):
+    likelihood, outputs, batch = made(name, dispersion=dispersion)
+    likelihood, outputs, batch = likelihood.float(), outputs.float(), batch.map(torch.Tensor.float)
+    expected = likelihood.log_prob(outputs, batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(likelihood.log_prob(outputs, batch), expected)
+
+
 def test_batches_must_be_known():
     with pytest.raises(CurvaeError, match='`dispersion="gene-batch"` needs to know the batch of every row'):
         LIKELIHOODS["nb"].make(Layout(3), Config(likelihood="nb", dispersion="gene-batch"))
@@ -179,6 +199,17 @@ def counts(rows, theta, random, depth=1000.0):
     size = random.gamma(4.0, depth / 4.0, rows)
     mean = size[:, None] * share
     return random.poisson(mean * random.gamma(theta, 1 / theta, mean.shape)).astype(float), size
+
+
+def test_starts_on_disk_are_those_in_memory(tmp_path):
+    x = np.random.default_rng(0).negative_binomial(2, 0.1, (12_000, 30)).astype(np.float64)
+    np.save(tmp_path / "x.npy", x)
+    held, _ = load(tmp_path / "x.npy", memory="1MB", cache=tmp_path / "cache")
+    one, other = NegativeBinomial(30), NegativeBinomial(30)
+    one.prepare(x)
+    other.prepare(held.arrays.take(slice(None)).x)
+    assert held.arrays.on_disk
+    torch.testing.assert_close(other.log_dispersion, one.log_dispersion)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])

@@ -41,6 +41,10 @@ CASES = {
         replace(SMALL, likelihood="poisson", posterior="wrapped", diagonal=True, prior_scale=0.5),
         Arrays(COUNTS, size=RANDOM.uniform(0.5, 4.0, ROWS)),
     ),
+    "zinb": (
+        replace(SMALL, likelihood="zinb", dispersion="gene-cell"),
+        Arrays(COUNTS, size=COUNTS.sum(1), total=True),
+    ),
     "mixed": (
         replace(SMALL, likelihood="mixed", space="h2,e3", encode_covariates=True),
         Arrays(np.concatenate([NUMBERS, YES, KINDS], 1), context=CONTEXT, blocks=(*[0] * 5, *[1] * 5, 3, 2)),

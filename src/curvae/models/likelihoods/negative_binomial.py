@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -87,14 +87,14 @@ class _Entries(Primitive):
         if x.device.type != "cpu" or torch._C._len_torch_dispatch_stack():
             return *_Entries.traced(log_rate, log_dispersion, x), None, None
         shape = torch.broadcast_shapes(log_rate.shape, x.shape)
-        ratio = (log_rate - log_dispersion).exp_().expand(shape)  # μ/θ; where it overflows, μ is large
+        ratio = (log_rate - log_dispersion).exp_().expand(shape).contiguous()  # μ/θ; where it overflows, μ is large
         entries = ratio.log1p().mul_(-log_dispersion.exp())
         # Twice as fast as torch.nonzero.
         counted = (x.detach().numpy() != 0) | (log_rate.detach().numpy() > _LARGE)
         places = torch.from_numpy(np.flatnonzero(np.broadcast_to(counted, shape)))
         own = places % shape[-1] if log_dispersion.numel() == shape[-1] else places
         # Under vmap its dimension comes first in all that is kept.
-        index = torch.stack([places, own]).expand(shape[0], 2, -1)
+        index = torch.stack([places, own]).expand(max(1, shape[0]), 2, -1)
         rates, counts, dispersions = _flat(log_rate, log_dispersion, x, index, shape)
         listed = counts.clamp(max=len(_LOG_FACTORIALS) - 1).long()
         known = bool((listed == counts).all())
@@ -190,7 +190,7 @@ class NegativeBinomial(Counts):
             self.log_dispersion = nn.Parameter(start)
 
     @classmethod
-    def of(cls, layout: Layout, config: RowSettings) -> NegativeBinomial:
+    def of(cls, layout: Layout, config: RowSettings) -> Self:
         """Make the likelihood of data with this layout, as the settings say."""
         return cls(layout.features, layout.total, config.dispersion, layout.batch)
 

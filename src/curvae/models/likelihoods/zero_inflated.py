@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...geometry.primitive import Primitive
-from ...settings import RowSettings
-from ..batch import Batch, Layout
+from ..batch import Batch
 from .base import Family
 from .counts import refuse_other_than_counts
 from .negative_binomial import NegativeBinomial
@@ -56,10 +55,6 @@ class ZeroInflated(NegativeBinomial):
         self, features: int, total: bool = False, dispersion: str = "gene", batch: tuple[int, ...] = ()
     ) -> None:
         super().__init__(features, total, dispersion, batch, further=1)
-
-    @classmethod
-    def of(cls, layout: Layout, config: RowSettings) -> ZeroInflated:
-        return cls(layout.features, layout.total, config.dispersion, layout.batch)
 
     def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
         others, logits = outputs.split([self.outputs - self.features, self.features], -1)
