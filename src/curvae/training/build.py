@@ -132,6 +132,7 @@ def build(
     blocks: tuple[int, ...] = (),
     mean: NDArray[np.float64] | None = None,
     effects: Effects | None = None,
+    seen: Effects | None = None,
     axes: Principal | None = None,
     likelihood: Likelihood | None = None,
 ) -> VAE:
@@ -142,9 +143,10 @@ def build(
         features: columns of the data; or the whole layout of the data.
         blocks: for each column the number of its categories; see `Layout`.
         mean: column means of the (scaled) data; the decoder's last bias starts there, in units of its outputs.
-        effects: of the covariates on the (scaled) data; the decoder starts with them, and an MLP as encoder without a
-            look at them. A decoder that had to find them first would let the latent space tell the batches apart, and
-            unlearn that slowly if at all.
+        effects: of the covariates on the (scaled) data; the decoder starts with them. A decoder that had to find
+            them first would let the latent space tell the batches apart, and unlearn that slowly if at all.
+        seen: effects of the covariates on what the encoder is shown, by default the same; an MLP as encoder starts
+            without a look at them.
         axes: coordinates of what the encoder is shown, with standard deviations of at most 1; an MLP as encoder starts
             with them as places of the rows.
         likelihood: one that is prepared for the data, of which the model gets a copy; by default a fresh one.
@@ -173,13 +175,13 @@ def build(
         )
     with torch.no_grad():
         if mean is not None:
-            _start(model, torch.from_numpy(mean), effects)
+            _start(model, torch.from_numpy(mean), effects, seen)
         if axes is not None:
             _place(model, axes)
     return model
 
 
-def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
+def _start(model: VAE, mean: Tensor, effects: Effects | None, seen: Effects | None) -> None:
     """Let the last layer of the decoder start at the means, and at those of every covariate that it is given."""
     start, network = model.likelihood.start, model.decoder
     layers: Any = network.layers if isinstance(network, Conditioned) else network
@@ -189,12 +191,12 @@ def _start(model: VAE, mean: Tensor, effects: Effects | None) -> None:
         network.last.weight.copy_(slopes.T)
         bias = bias - torch.from_numpy(effects.centre) @ slopes
         # An MLP starts without a look at the directions in which covariates move rows.
-        moved = torch.from_numpy(effects.directions)
+        moved = torch.from_numpy((seen or effects).directions)
         encoder = model.encoder.layers if isinstance(model.encoder, Conditioned) else model.encoder
         first = encoder[1] if isinstance(encoder, nn.Sequential) and len(encoder) > 1 else None
         if isinstance(first, nn.Linear) and first.in_features >= moved.shape[1]:
-            moved, seen = moved.to(first.weight.dtype), first.weight[:, : moved.shape[1]]
-            seen -= seen @ moved.T @ moved
+            moved, weight = moved.to(first.weight.dtype), first.weight[:, : moved.shape[1]]
+            weight -= weight @ moved.T @ moved
     layers.start(bias)
 
 

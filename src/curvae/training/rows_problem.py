@@ -202,7 +202,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         return found
 
     def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
-        start, places, made = cache(_start), dict[Any, Principal | None](), []
+        start, shown, places, made = cache(_start), dict[Any, Any](), dict[Any, Principal | None](), []
         prepared = dict[Any, Likelihood]()
         for task in tasks:
             config, arrays = task.config, task.source
@@ -214,11 +214,21 @@ class RowsProblem(Problem[RowsTask, Fitted]):
             mean, effects = start(task.source, task.split)
             effects = None if effects is None else effects.scaled(task.scaling.scale)
             key = *kind, id(task.scaling)
-            if config.init == "pca" and key not in places:
-                places[key] = _axes(task, prepared[kind])
+            # Effects on logarithms of counts are others than those on the counts.
+            apart = effects is not None and type(prepared[kind]).inputs is not Likelihood.inputs
+            if (config.init == "pca" or apart) and key not in shown:
+                shown[key] = x, moved = _shown(task, prepared[kind])
+                places[key] = _axes(x, moved, config.dim) if config.init == "pca" else None
             mean = task.scaling.apply(mean)
+            seen = shown[key][1] if apart else effects
             model = build(
-                config, task.layout, mean=mean, effects=effects, axes=places.get(key), likelihood=prepared[kind]
+                config,
+                task.layout,
+                mean=mean,
+                effects=effects,
+                seen=seen,
+                axes=places.get(key),
+                likelihood=prepared[kind],
             )
             made.append(model.to(self.device, self.dtype))
         return made
@@ -289,9 +299,8 @@ def _start(data: Arrays, split: Split) -> tuple[NDArray[np.float64], Effects | N
     return column_statistics(arrays.x).mean / unit, effects
 
 
-def _axes(task: RowsTask, likelihood: Likelihood) -> Principal | None:
-    """Find the principal components of what the encoder is shown, scaled so that the first has variance 1, and
-    without the directions in which covariates move rows; none if rows are all alike there."""
+def _shown(task: RowsTask, likelihood: Likelihood) -> tuple[NDArray[np.float64], Effects | None]:
+    """Return what the encoder is shown of some training rows, and the effects of the covariates on it."""
     index = task.split.train
     most = max(_AXES_ROWS, _AXES_NUMBERS // task.layout.features)
     if len(index) > most:
@@ -299,10 +308,15 @@ def _axes(task: RowsTask, likelihood: Likelihood) -> Principal | None:
     arrays = task.source.take(index)
     rows = Rows(arrays, task.scaling, whole=True)
     x = likelihood.inputs(rows.batch(torch.arange(len(rows)))).flatten(1).double().numpy()
-    if arrays.context is not None:
-        moved = Effects.of(x, in_memory(arrays.context)).directions
-        x = x - x @ moved.T @ moved
-    found = principal_axes(x, task.config.dim)
+    return x, None if arrays.context is None else Effects.of(x, in_memory(arrays.context))
+
+
+def _axes(x: NDArray[np.float64], effects: Effects | None, dim: int) -> Principal | None:
+    """Find the principal components of rows, scaled so that the first has variance 1, and without the directions in
+    which covariates move rows; none if rows are all alike there."""
+    if effects is not None:
+        x = x - x @ effects.directions.T @ effects.directions
+    found = principal_axes(x, dim)
     spread = found.place(x)[:, 0].std()
     return replace(found, axes=found.axes / spread) if spread > 0 else None
 

@@ -31,6 +31,7 @@ __all__ = ["NB", "NegativeBinomial", "nb_entries"]
 _BOUND = math.log(1e8)  # of |log θ|: beyond it nothing changes but rounding errors
 _LARGE = math.log(30.0)  # log μ from which single precision does not do at 0 either
 _FEWEST = 30  # counts of a gene in a batch from which its own dispersion there is estimated
+_ABOVE = 3.0  # times the estimates are the dispersions at the start
 _ESTIMATES = 1e-2, 1e2  # between which θ starts
 _LOG_FACTORIALS = torch.arange(1.0, 4097.0, dtype=torch.float64).lgamma()
 
@@ -196,7 +197,10 @@ class NegativeBinomial(Counts):
 
     @torch.no_grad()
     def prepare(self, x: Matrix, size: Any = None, context: Any = None) -> None:
-        """Start the dispersions at moment estimates: E(x − p·s)² = p·s + (p·s)²/θ for the share p and the size s."""
+        """Start the dispersions above moment estimates: E(x − p·s)² = p·s + (p·s)²/θ for the share p and the size s.
+
+        What places on the map will explain is in these estimates too: a model that starts there may learn no places.
+        """
         super().prepare(x, size, context)
         size = np.ones(x.shape[0]) if size is None else size
         first, batches = self.batch or (0, 0)
@@ -220,7 +224,7 @@ class NegativeBinomial(Counts):
         with np.errstate(divide="ignore", invalid="ignore"):
             p = sums / sizes
             theta = p**2 * sizes2 / (squares - 2 * p * products + p**2 * sizes2 - sums)
-        theta = np.where(theta > 0, theta.clip(*_ESTIMATES), _ESTIMATES[1])
+        theta = np.where(theta > 0, _ABOVE * theta.clip(*_ESTIMATES), _ESTIMATES[1])
         theta = np.where(sums < _FEWEST, theta[0], theta)[1:] if batches else theta[0]
         self.log_dispersion.copy_(torch.from_numpy(np.log(theta)))
 
