@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,7 @@ class HdfRows(RowFile):
         super().__init__(path, name, owner)
         self.rows, self.columns = map(int, shape)
         self._place, values = place, self.rows * self.columns
+        self._genes: NDArray[np.int64] | None = None
         with _opened(path, self.name) as file:
             item = data = file[place]
             self.sparse = not hasattr(item, "dtype")
@@ -122,7 +123,18 @@ class HdfRows(RowFile):
             self.dtype = np.float32 if data.dtype in (np.float16, np.float32) else np.float64
         self.row_bytes = 8.0 * max(1.0, values / max(1, self.rows))
 
+    def choose(self, places: NDArray[np.int64]) -> HdfRows:
+        """Return the same file, of whose rows only some columns are read; see `choose_genes`."""
+        new = copy(self)
+        new._genes = places if self._genes is None else np.where(places < 0, -1, self._genes[places])
+        return new
+
     def _read(self, start: int, stop: int) -> Any:
+        rows = self._read_whole(start, stop)
+        return rows if self._genes is None else choose_genes(rows, self._genes)
+
+    def _read_whole(self, start: int, stop: int) -> Any:
+        """Read rows with all columns."""
         with _opened(self.path, self.name) as file:
             item, shape = file[self._place], (stop - start, self.columns)
             if not self.sparse:
@@ -232,8 +244,8 @@ def _read_csc(path: Path, place: str, shape: tuple[int, int], storage: Storage |
     def write(folder: Path) -> None:
         _write_rows(columns, folder, name, storage)
 
-    copy = Copy(path, [path], storage, lambda made: (made / name).exists(), write)
-    return _matrix(HdfRows(copy.folder / name, "/", shape, path.name, copy), storage)
+    made = Copy(path, [path], storage, lambda folder: (folder / name).exists(), write)
+    return _matrix(HdfRows(made.folder / name, "/", shape, path.name, made), storage)
 
 
 def _write_rows(columns: HdfRows, folder: Path, name: str, storage: Storage) -> None:
@@ -408,19 +420,20 @@ def choose_genes(x: Any, places: NDArray[np.int64]) -> Any:
     known = places >= 0
     if not issparse(x):
         return np.where(known, x[:, places], x.dtype.type(0))
-    columns = np.full(x.shape[1], -1, np.int64)
+    columns = np.full(x.shape[1], -1, np.int32)
     columns[places[known]] = np.flatnonzero(known)
     columns = columns[x.indices]
     kept = columns >= 0
-    ends = np.concatenate([[0], np.cumsum(kept)])[x.indptr]
+    ends = np.concatenate([[0], np.cumsum(kept, dtype=x.indptr.dtype)])[x.indptr]
     chosen = csr_array((x.data[kept], columns[kept], ends), (x.shape[0], len(places)))
     chosen.sort_indices()
     return chosen
 
 
 def _chosen(x: Matrix, places: NDArray[np.int64]) -> Matrix:
-    choose = partial(choose_genes, places=places)
-    return x.apply(choose, len(places)) if isinstance(x, DiskMatrix) else choose(x)
+    if isinstance(x, DiskMatrix):
+        return replace(x, file=x.file.choose(places), width=len(places))
+    return choose_genes(x, places)
 
 
 def _sort_cells(
