@@ -474,6 +474,7 @@ def _held(x: DiskMatrix, stored: int, name: str, storage: Storage | None, messag
     rows, columns = x.shape
     size = rows * ROW_BYTES + (_VALUE_BYTES * stored if x.sparse else 16 * rows * columns)
     if storage is not None and size > storage.memory:
+        memory.return_freed()
         messages.note(f"{rows:,} cells are read from disk, in {memory.size_text(storage.memory)} of memory.")
         return x
     memory.require(size, f"{name} ({rows:,} × {columns:,})", fix="use fewer `genes`, or give `memory=…`")

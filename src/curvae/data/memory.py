@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import CurvaeError
 
-__all__ = ["available", "bound", "require", "size_text"]
+__all__ = ["available", "bound", "require", "return_freed", "size_text"]
 
 _LEAST = 10**6
+_RETURNED, _SPARE = 1 << 23, 1 << 25  # bytes of arrays that are returned when freed, and of free ones that are kept
 _UNKNOWN = 8 * 10**9  # of a machine that does not tell
 
 
@@ -91,3 +94,14 @@ def require(
     if limit is not None and size > limit:
         needed, free = (f"{n / 1e9:,.0f}" if n >= 1e10 else f"{n / 1e9:.2g}" for n in (size, limit))
         raise CurvaeError(f"{what} needs about {needed} GB of memory and {free} GB are free; {fix}")
+
+
+def return_freed() -> None:
+    """Have large arrays returned to the system when they are freed, where the C library would keep them (glibc).
+
+    Without that, what lies between them makes a process several times as large as its arrays.
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        library = ctypes.CDLL(None)
+        for parameter, size in ((-3, _RETURNED), (-1, _SPARE)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+            library.mallopt(parameter, size)
