@@ -30,11 +30,11 @@ import torch
 import curvae
 from curvae.data import load
 from curvae.runs import Reporter
-from curvae.runs.folders import write_tables
 from curvae.runs.rows_run import embedding_tables
 from curvae.training import Config, fit
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods
+from curvae.training.map_tables import write_tables
 from curvae.training.rows_problem import SAMPLES, plan_rows
 
 from .memory import peak_mb

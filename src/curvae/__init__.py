@@ -8,12 +8,13 @@ from .errors import CurvaeError
 if TYPE_CHECKING:
     from . import data, distributions, geometry, hierarchy, models, nn, plotting, training, viewer
     from .distributions import HyperbolicRadius, RiemannianNormal, SphericalUniform, WrappedNormal
-    from .estimators import PoincareGraphVAE, PoincareVAE
+    from .estimators import CellVAE, PoincareGraphVAE, PoincareVAE
     from .geometry import Euclidean, Lorentz, PoincareBall
     from .hierarchy import diagnose
     from .training import compare, embed
 
 __all__ = [
+    "CellVAE",
     "CurvaeError",
     "Euclidean",
     "HyperbolicRadius",
@@ -44,7 +45,7 @@ _YEAR = 2026  # of this version, for citations
 _SUBMODULES = ("data", "distributions", "geometry", "hierarchy", "models", "nn", "plotting", "training", "viewer")
 _NAMES = {
     "distributions": ("HyperbolicRadius", "RiemannianNormal", "SphericalUniform", "WrappedNormal"),
-    "estimators": ("PoincareGraphVAE", "PoincareVAE"),
+    "estimators": ("CellVAE", "PoincareGraphVAE", "PoincareVAE"),
     "geometry": ("Euclidean", "Lorentz", "PoincareBall"),
     "hierarchy": ("diagnose",),
     "training": ("compare", "embed"),

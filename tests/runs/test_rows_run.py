@@ -28,9 +28,9 @@ from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
 from curvae.hierarchy import explain
 from curvae.models import marginal_likelihood
-from curvae.runs import Reporter, Source, diagnosing, folders, rows_run
+from curvae.runs import Reporter, Source, diagnosing, rows_run
 from curvae.runs.rows_run import _beaten, choose_test_share, report_samples
-from curvae.training import Config, Scaling, embed, random_split, stacks
+from curvae.training import Config, Scaling, embed, map_tables, random_split, stacks
 from curvae.training import fit as fit_model
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods
@@ -773,7 +773,7 @@ def parquet_run(trained):
 
 
 def table(path):
-    return folders.read_embedding(Path(path))
+    return map_tables.read_embedding(Path(path))
 
 
 @pytest.mark.usefixtures("_place")
@@ -903,7 +903,7 @@ def test_new_rows_are_embedded_in_pieces(monkeypatch):
     assert curvae("embed", "run", "bare.parquet", "--memory", MEMORY, "-o", "bare.csv").code == 0
     assert table("bare.csv")["id"].tolist() == list(map(str, range(700)))
     np.testing.assert_array_equal(table("bare.csv")["radius"], table("pieces.csv")["radius"])
-    monkeypatch.setattr(folders, "PARQUET_ROWS", 700)
+    monkeypatch.setattr(map_tables, "PARQUET_ROWS", 700)
     monkeypatch.setattr("curvae.runs.trained.NEW_ROWS", 10)
     embedded = curvae("embed", "run", "new.parquet", "--memory", MEMORY).out
     assert "new-embedding.parquet" in embedded and "next: curvae evaluate run new.parquet" in embedded
@@ -1136,7 +1136,7 @@ def _columns_place(monkeypatch, tmp_path, columns_trained):
 
 @pytest.mark.usefixtures("_columns_place")
 def test_all_rows_are_on_the_map_and_groups_are_held_out():
-    table, rows = folders.read_embedding(Path("run/embedding.csv")), made()
+    table, rows = map_tables.read_embedding(Path("run/embedding.csv")), made()
     assert table["id"].tolist() == rows["cell"].tolist() and table["label"].tolist() == rows["kind"].tolist()
     held = set(rows["patient"][table["split"] == "validation"])
     assert held and not held & set(rows["patient"][table["split"] == "train"])
@@ -1176,7 +1176,7 @@ def test_the_rows_of_the_run_are_known_again():
     said = curvae("evaluate", "run", "parts", "--samples", "2", "--json")
     parts = json.loads(said.out)["parts"]
     assert set(parts) == {"train", "validation", "test"}, said
-    table = folders.read_embedding(Path("run/embedding.csv"))
+    table = map_tables.read_embedding(Path("run/embedding.csv"))
     for name in ("validation", "test"):
         assert parts[name]["rows"] == (table["split"] == name).sum()
     write_parts("parts", made(300, seed=9))  # of another table, nothing is known

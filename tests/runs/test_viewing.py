@@ -14,8 +14,9 @@ import torch
 
 from curvae import PoincareBall
 from curvae.errors import CurvaeError
-from curvae.runs import folders, view_run, viewing
+from curvae.runs import view_run, viewing
 from curvae.runs.viewing import read_thinned
+from curvae.training import map_tables
 from running import SMALL, config, curvae, refused, untouched, write_table
 
 NAMES = [f"cell{i}" for i in range(40)]
@@ -198,7 +199,7 @@ def written(path, ball, ids=None):
     """The columns of the table of a map that a sample is drawn by."""
     ids = [f"c{i}" for i in range(len(ball))] if ids is None else ids
     table = pd.DataFrame({"id": ids, "label": "", "map_1": ball[:, 0], "map_2": ball[:, 1]})
-    folders.write_tables(path, [table])
+    map_tables.write_tables(path, [table])
     return table
 
 

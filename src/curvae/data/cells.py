@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -388,9 +388,12 @@ def read_anndata(
     schema: Schema | None = None,
     storage: Storage | None = None,
     layer: str | None = None,
-    genes: int | None = None,
+    genes: int | Literal["all"] | None = None,
 ) -> RawData:
-    """Take the cells of an `anndata.AnnData`; see `read_cells`. One that is backed by a file is read as the file is."""
+    """Take the cells of an `anndata.AnnData`; see `read_cells`. One that is backed by a file is read as the file is.
+
+    With "all" genes, those without a count are kept too.
+    """
     layer = layer if layer is not None or schema is None else schema.layer
     adata = adata.to_memory() if adata.isbacked and adata.is_view else adata
     path, obs = Path(adata.filename or "AnnData"), adata.obs.reset_index(drop=True)
@@ -437,7 +440,12 @@ def _chosen(x: Matrix, places: NDArray[np.int64]) -> Matrix:
 
 
 def _sort_cells(
-    cells: Cells, roles: Roles, schema: Schema | None, storage: Storage | None, layer: str | None, genes: int | None
+    cells: Cells,
+    roles: Roles,
+    schema: Schema | None,
+    storage: Storage | None,
+    layer: str | None,
+    genes: int | Literal["all"] | None,
 ) -> RawData:
     """Choose the genes in use and sort the columns that describe cells by their roles; see `read_cells`."""
     name, messages = cells.path.name, cells.messages
@@ -502,7 +510,9 @@ def _matched(cells: Cells, names: Sequence[str]) -> NDArray[np.int64]:
     return places
 
 
-def _choose(cells: Cells, codes: NDArray[np.int64], asked: int | None) -> tuple[NDArray[np.int64], int]:
+def _choose(
+    cells: Cells, codes: NDArray[np.int64], asked: int | Literal["all"] | None
+) -> tuple[NDArray[np.int64], int]:
     """Choose the genes to train on; return their places and how many counts of them are not 0.
 
     These are the genes that the cells mark as highly variable, unless a number is asked for; or those with the largest
@@ -511,11 +521,13 @@ def _choose(cells: Cells, codes: NDArray[np.int64], asked: int | None) -> tuple[
     Arguments:
         cells: with all genes.
         codes: batch of each cell, (cells,).
-        asked: how many, if that was asked for.
+        asked: how many, if that was asked for; "all" keeps even those without a count.
     """
-    if asked is not None:
+    if asked is not None and asked != "all":
         require_count("genes", asked)
     messages, (stored, variance) = cells.messages, _figures(cells, codes)
+    if asked == "all":
+        return np.arange(len(stored)), int(stored.sum())
     places = np.flatnonzero(stored)
     if not len(places):
         raise CurvaeError(f"{cells.path.name} holds no count but 0; name the layer that holds counts with `layer=…`")

@@ -1,6 +1,7 @@
-"""The scikit-learn face."""
+"""The scikit-learn face, and that for users of scvi-tools."""
 
+from .cells import CellVAE
 from .poincare_graph_vae import PoincareGraphVAE
 from .poincare_vae import PoincareVAE
 
-__all__ = ["PoincareGraphVAE", "PoincareVAE"]
+__all__ = ["CellVAE", "PoincareGraphVAE", "PoincareVAE"]

@@ -258,11 +258,14 @@ class VAE(Latent):
         outputs = self._call(self.decoder, points, context, c).to(self.dtype)
         return outputs.reshape(*S.shape[:-1], self.likelihood.outputs)
 
-    def terms(self, x: Tensor | Batch, noise: Tensor, entropy: bool = False) -> Terms | MapTerms:
+    def terms(
+        self, x: Tensor | Batch, noise: Tensor, entropy: bool = False, head: Tensor | None = None
+    ) -> Terms | MapTerms:
         """Reconstruction and divergence for draws made from `noise` of shape (k, rows, d): a pure function.
 
         Here and below, x is a `Batch`, or a tensor of rows that encoder and likelihood both see. With `entropy`,
-        E[log q] is taken in closed form instead of from the draw. Of a batch with `near` or `far`, `MapTerms`.
+        E[log q] is taken in closed form instead of from the draw. Of a batch with `near` or `far`, `MapTerms`. The
+        posteriors are those of `head`, see `head_outputs`, by default the encoder's.
         """
         batch = Batch.of(x)
         if batch.near is not None or batch.far is not None:
@@ -273,14 +276,14 @@ class VAE(Latent):
             return Terms(
                 self.likelihood.log_prob(self.decode(z, batch.context), batch), -q.entropy() - self.prior().log_prob(z)
             )
-        z, kl = self.draw(batch, noise)
+        z, kl = self.draw(batch, noise, head)
         return Terms(self.reconstruction(z, batch), kl)
 
     def _map_terms(self, batch: Batch, noise: Tensor) -> MapTerms:
         rows, others = len(batch), batch.companions
         noise = check_noise(noise, rows, self.dim, shared=True)
         if others is None:
-            outputs = self.posterior.head(self._features(batch))
+            outputs = self.head_outputs(batch)
         else:
             outputs = self._outputs_with(batch, others)
         z, kl = self.space.draw(outputs[:rows], noise, self.dtype, _ROOM)
@@ -295,11 +298,18 @@ class VAE(Latent):
     def forward(self, x: Tensor | Batch, noise: Tensor) -> Terms | MapTerms:
         return self.terms(x, noise)
 
-    def draw(self, x: Tensor | Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return points z of q(z | x), shape (k, rows, d), as the decoder takes them, and log q(z | x) − log p(z)."""
+    def head_outputs(self, x: Tensor | Batch) -> Tensor:
+        """Return the numbers that say what q(z | x) is, (rows, outputs), of which `Space.posterior` makes it."""
+        return self.posterior.head(self._features(Batch.of(x)))
+
+    def draw(self, x: Tensor | Batch, noise: Tensor, head: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return points z of q(z | x), shape (k, rows, d), as the decoder takes them, and log q(z | x) − log p(z).
+
+        `head` is as of `terms`.
+        """
         batch = Batch.of(x)
         noise = check_noise(noise, len(batch), self.dim, shared=True)
-        return self.posterior.draw(self._features(batch), noise, _ROOM)
+        return self.space.draw(self.head_outputs(batch) if head is None else head, noise, self.dtype, _ROOM)
 
     def reconstruction(self, z: Tensor, x: Tensor | Batch) -> Tensor:
         """Compute log p(target | z) at points that `draw` made."""

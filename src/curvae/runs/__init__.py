@@ -1,8 +1,8 @@
 """Runs: from a data source to a folder with a model, a map and a report."""
 
+from ..training.map_tables import embedding_path
 from .demonstration import demonstrate
 from .diagnosing import diagnose_data, diagnose_run, figures, is_run, judge_map
-from .folders import embedding_path
 from .pages import faithful_lines
 from .run import GraphSource, Reporter, Source, Step
 from .trained import embed_run, evaluate_run, export_run, impute_run, sample_run

@@ -33,8 +33,9 @@ from ..training.graph_problem import (
     graph_facts,
     require_buildable_graph,
 )
+from ..training.map_tables import embedding_table
 from . import pages
-from .folders import embedding_table, write_map
+from .folders import write_map
 from .run import (
     GraphSource,
     Reporter,
@@ -42,7 +43,6 @@ from .run import (
     Step,
     comparable,
     curvature_chosen,
-    figures_of_factors,
     given,
     orientation_of,
     require_root,
@@ -176,7 +176,7 @@ class GraphTrainingPlan:
                 f"try {remedy}"
             )
         warnings += [] if faithful is None else faithful.warnings
-        factors = figures_of_factors(fitted)
+        factors = fitted.factor_figures
         summary = {
             **found.to_json(),
             "neighbourhood_map": near.map,

@@ -42,10 +42,10 @@ from ..training.comparison import (
 )
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.fitting import train_many, train_one
+from ..training.map_tables import embedding_table
 from ..training.rows import HELD_OUT, judged_rows, layout_of
 from ..training.rows_problem import plan_rows
 from . import pages
-from .folders import embedding_table
 from .run import (
     DataSource,
     Reporter,
@@ -54,7 +54,6 @@ from .run import (
     Step,
     comparable,
     curvature_chosen,
-    figures_of_factors,
     known_tree,
     orientation_of,
     require_root,
@@ -309,7 +308,7 @@ class RowsTrainingPlan:
             "log_likelihood_rows": part,
             "reconstruction": last["reconstruction"],
             "kl": last["kl"],
-            **figures_of_factors(fitted),
+            **fitted.factor_figures,
             "seconds": round(seconds, 2),
             "stability": None if stable is None else vars(stable),
             "spread": variation,

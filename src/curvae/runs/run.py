@@ -36,7 +36,6 @@ __all__ = [
     "Step",
     "comparable",
     "curvature_chosen",
-    "figures_of_factors",
     "given",
     "known_tree",
     "missing_as_run",
@@ -345,12 +344,6 @@ def comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
             factors[0] = FactorSettings(factors[0].dim)
         found["space"] = ",".join(one.text for one in factors)
     return found
-
-
-def figures_of_factors(fitted: FittedModel) -> dict[str, Any]:
-    """Return c and prior scale, for `config.json`; of a product a list each, one number a factor."""
-    each = {name: [getattr(one, name) for one in fitted.figures] for name in ("c", "prior_scale", "identifiable")}
-    return {name: values[0] if len(values) == 1 else values for name, values in each.items()}
 
 
 def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:

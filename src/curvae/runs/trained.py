@@ -33,18 +33,12 @@ from ..models.likelihoods import LIKELIHOODS, choose_likelihood
 from ..settings import require_count
 from ..training import Embedding, Fitted, FittedGraph, Split, impute
 from ..training.evaluate import Likelihoods, embed, embed_graph, likelihoods, neighbourhood, score_links
+from ..training.map_tables import embedding_path, embedding_table, table_ending, write_tables
 from ..training.portable import export_part, onnx_bytes, portable, require_onnx, torch_bytes
 from ..training.rows import judged_rows
 from ..training.storage import Loaded, load_fitted, replacing, versions, write_bytes, write_json
 from . import pages
-from .folders import (
-    embedding_path,
-    embedding_table,
-    output_file,
-    table_ending,
-    write_array,
-    write_tables,
-)
+from .folders import output_file, write_array
 from .rows_run import embedding_tables, sample_split
 from .run import SILENT, GraphSource, Reporter, Source, Step, missing_as_run
 

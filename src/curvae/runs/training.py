@@ -21,6 +21,7 @@ from ..training import Config
 from ..training.comparison import Comparison, Outcome
 from ..training.fitted import FittedModel
 from ..training.fitting import default_jobs
+from ..training.map_tables import write_tables
 from ..training.processes import process_count, require_shareable
 from ..training.storage import (
     CONFIG,
@@ -30,7 +31,7 @@ from ..training.storage import (
     save_fitted,
     write_json,
 )
-from .folders import new_folder, write_map, write_report, write_tables
+from .folders import new_folder, write_map, write_report
 from .graph_run import GraphComparisonPlan, GraphTrainingPlan
 from .rows_run import RowsComparisonPlan, RowsTrainingPlan
 from .run import (

@@ -30,6 +30,7 @@ from ..maps.embedding import Embedding, PlacedFactor
 from ..plotting.maps import edges_drawn
 from ..settings.factors import NAME
 from ..training import FittedGraph
+from ..training.map_tables import coordinate_columns, embedding_path, read_embedding, write_tables
 from ..training.storage import (
     MODEL,
     fitted_class,
@@ -41,7 +42,7 @@ from ..training.storage import (
 )
 from ..viewer import View
 from . import pages
-from .folders import coordinate_columns, embedding_path, output_file, read_embedding, write_tables
+from .folders import output_file
 from .run import SILENT, Reporter
 from .trained import NEW_ROWS, open_for, place_data, stored_frames
 

@@ -21,6 +21,7 @@ from ..errors import CurvaeError
 from ..maps.embedding import Embedding, placed, require_finite
 from ..models import Stack, marginal_likelihood
 from ..models.stack import architecture
+from ..settings.setting import whole
 from .config import require_count
 from .fitted import Fitted, FittedModel
 from .rows import Data, RowPool
@@ -140,9 +141,10 @@ def likelihoods(
     seed: int = 0,
     shared: bool = False,
     advance: Callable[[int], None] = lambda rows: None,
+    refine: int = 0,
 ) -> Likelihoods:
     """Compute log p(x) of rows by importance sampling (`curvae.models.marginal_likelihood`)."""
-    return likelihoods_many([fitted], [x], samples, seed, shared, advance)[0]
+    return likelihoods_many([fitted], [x], samples, seed, shared, advance, refine=refine)[0]
 
 
 def likelihoods_many(
@@ -153,6 +155,7 @@ def likelihoods_many(
     shared: bool = False,
     advance: Callable[[int], None] = lambda rows: None,
     tf32: bool = False,
+    refine: int = 0,
 ) -> list[Likelihoods]:
     """Compute `likelihoods` of many models, each on its own rows; on CUDA those of one architecture at once.
 
@@ -162,12 +165,15 @@ def likelihoods_many(
         samples, seed, shared: as of `likelihoods`; the noise is the same for all models.
         advance: called with how many more rows of a model are finished.
         tf32: on CUDA, matrix products with TF32 inputs.
+        refine: steps by which the posterior of every row is improved first; models are then evaluated one by one.
     """
+    if not whole(refine) or refine < 0:
+        raise CurvaeError(f"`refine` must be a whole number of steps from 0 on, got {refine!r}", value=refine)
     found: dict[int, Likelihoods] = {}
     data = [one.arrays(rows) for one, rows in zip(fitted, x, strict=True)]
     # On a CPU, whose caches are small, each alone.
     cpu = all(one.model.device.type == "cpu" for one in fitted)
-    for group in [[i] for i in range(len(fitted))] if cpu else _alike(fitted, data):
+    for group in [[i] for i in range(len(fitted))] if cpu or refine else _alike(fitted, data):
 
         def advanced(rows: int, models: int = len(group)) -> None:
             advance(rows * models)
@@ -184,7 +190,7 @@ def likelihoods_many(
             if shared:
                 generator.set_state(state)
             batch = batch.map(lambda part: part[0]) if len(group) == 1 else batch
-            parts.append(marginal_likelihood(model, batch, samples, generator, shared, advanced, tf32))
+            parts.append(marginal_likelihood(model, batch, samples, generator, shared, advanced, tf32, refine))
         figures = [
             torch.cat([getattr(part, name).view(len(group), -1) for part in parts], 1).cpu().numpy()
             for name in ("log_prob", "ess", "error")

@@ -121,6 +121,12 @@ class FittedModel(ABC):
         each = zip(space.figures(), values[::2], values[1::2], strict=True)
         return tuple(one._replace(c=c, prior_scale=scale) for one, c, scale in each)
 
+    @property
+    def factor_figures(self) -> dict[str, Any]:
+        """c, prior scale and their identifiable product, for `config.json`; of a product a list each."""
+        each = {name: [getattr(one, name) for one in self.figures] for name in ("c", "prior_scale", "identifiable")}
+        return {name: values[0] if len(values) == 1 else values for name, values in each.items()}
+
     @abstractmethod
     def stored(self, data: Any) -> Stored:
         """Return what to write; `data` is the graph that it was trained on, where it was one."""

@@ -51,6 +51,10 @@ class Counts(Likelihood):
             return outputs + self.unit.log() if self.total else outputs
         return outputs + size.log().unsqueeze(-1)
 
+    def count_parameters(self, outputs: Tensor, batch: Batch | None = None) -> dict[str, Tensor]:
+        """Return the parameters of p(target | outputs) by name, each (…, rows, features): of all counts "mean"."""
+        return {"mean": self.log_rate(outputs, batch).exp()}
+
     def mean(self, outputs: Tensor, batch: Batch | None = None) -> Tensor:
         return self.log_rate(outputs, batch).exp()
 

@@ -242,6 +242,11 @@ class NegativeBinomial(Counts):
     def log_rate(self, outputs: Tensor, batch: Batch | None) -> Tensor:
         return super().log_rate(outputs[..., : self.features], batch)
 
+    def count_parameters(self, outputs: Tensor, batch: Batch | None = None) -> dict[str, Tensor]:
+        """Return "mean" and "dispersions", which are θ."""
+        found = super().count_parameters(outputs, batch)
+        return {**found, "dispersions": self._log_dispersion(outputs, batch).exp().expand_as(found["mean"])}
+
     def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
         return nb_entries(self.log_rate(outputs, batch), self._log_dispersion(outputs, batch), batch.target)
 

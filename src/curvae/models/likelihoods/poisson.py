@@ -24,5 +24,9 @@ class Poisson(Counts):
 
 
 POISSON = Family(
-    "poisson", "counts", lambda layout, _: Poisson(layout.features), refuse_other_than_counts, uses_size=True
+    "poisson",
+    "counts",
+    lambda layout, _: Poisson(layout.features, total=layout.total),
+    refuse_other_than_counts,
+    uses_size=True,
 )

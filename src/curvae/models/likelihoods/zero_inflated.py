@@ -60,6 +60,10 @@ class ZeroInflated(NegativeBinomial):
         others, logits = outputs.split([self.outputs - self.features, self.features], -1)
         return _Entries.call(super().entries(others, batch), logits, batch.target)
 
+    def count_parameters(self, outputs: Tensor, batch: Batch | None = None) -> dict[str, Tensor]:
+        """Return "mean" and "dispersions" of the counts before any is lost, and the probability of that, "dropout"."""
+        return {**super().count_parameters(outputs, batch), "dropout": outputs[..., -self.features :].sigmoid()}
+
     def mean(self, outputs: Tensor, batch: Batch | None = None) -> Tensor:
         return super().mean(outputs, batch) * (-outputs[..., -self.features :]).sigmoid()
 

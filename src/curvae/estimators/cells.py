@@ -1,0 +1,630 @@
+"""Counts of genes in cells, with the methods that users of scvi-tools know."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..data import Column, Dataset, Schema
+from ..data.cells import read_anndata
+from ..data.columns import FrameTable
+from ..data.disk import in_memory
+from ..data.files import quoted
+from ..data.tables import Roles, check_roles
+from ..errors import CurvaeError, require
+from ..maps.cells import add_map
+from ..maps.embedding import Embedding
+from ..models import Batch
+from ..settings import described, require_choice, require_count
+from ..training.config import Config, choose_device
+from ..training.evaluate import embed, health, likelihoods
+from ..training.fitted import Fitted
+from ..training.fitting import fit
+from ..training.map_tables import embedding_path, embedding_table, read_embedding, write_tables
+from ..training.rows import random_split
+from ..training.storage import CONFIG, load_fitted, save_fitted
+from .base import Array, plain
+
+__all__ = ["CellVAE"]
+
+_SETUP = "curvae_setup"  # in `uns`: the roles of columns
+_STORED = "adata.h5ad"
+_NAMED = {"n_latent": "dim", "dropout_rate": "dropout", "gene_likelihood": "likelihood", "random_state": "seed"}
+_WIDTH = 128  # of hidden layers whose number alone is given
+_INERT = ("batch_size", "silent")  # arguments of scvi-tools that change no value
+_OUTPUTS = 1 << 22  # of the decoder, at once
+_COORDINATES = ("tangent", "ball", "ambient")
+
+
+def _refuse(method: str, others: Iterable[str]) -> None:
+    """Raise for arguments that only scvi-tools has, but for those that change no value."""
+    for name in others:
+        if name not in _INERT:
+            raise CurvaeError(f"`{name}` means nothing to {method}, whatever it does in scvi-tools; leave it out")
+
+
+def _require_anndata(adata: Any) -> Any:
+    """Return an object of AnnData; raise for anything else."""
+    anndata = require("anndata", "CellVAE needs anndata")
+    if not isinstance(adata, anndata.AnnData):
+        raise CurvaeError(f"`adata` must be an AnnData object, got a {type(adata).__name__}; read it with anndata")
+    return adata
+
+
+def _config(given: Mapping[str, Any]) -> Config:
+    """Return the settings that parameters stand for; raise in the words of the parameters."""
+    values = {_NAMED.get(name, name): plain(value) for name, value in given.items()}
+    _refuse("CellVAE", values.keys() - described(Config).keys())
+    try:
+        return Config(**values)
+    except CurvaeError as error:
+        text = str(error)
+        for name, setting in _NAMED.items():
+            text = text.replace(f"`{setting}", f"`{name}")
+        raise CurvaeError(text, value=error.value) from None
+
+
+class CellVAE:
+    """A model of counts of genes in cells, with a hyperbolic or flat latent space, for users of `scvi.model.SCVI`.
+
+    A notebook that uses that class runs with this one: methods have the same names, arguments, shapes, orders and
+    signs. What differs is on the page Coming from other packages.
+
+    Arguments:
+        adata: counts, after `setup_anndata`. All of its genes are used.
+        n_hidden, n_layers: width and number of the hidden layers; by default both suit the number of cells.
+        n_latent: dimension of the latent space.
+        dropout_rate: of the encoder; by default it suits the number of cells.
+        dispersion: "gene", "gene-batch" or "gene-cell".
+        gene_likelihood: "nb", "zinb" or "poisson".
+        use_observed_lib_size: whether the size of a cell is the total of its counts, where there are no size factors.
+            Learned sizes are not supported.
+        settings: settings of Curvae by name, such as `curvature=0`, `space="h2,e8"`, `neighbours`, `posterior`,
+            `prior_scale` or `random_state`; `advanced` takes a dictionary of them.
+
+    Attributes:
+        adata: the cells.
+        history: figures of every epoch by name, a data frame each.
+        notes_, warnings_: what was done to the data, and what looks wrong with data or map.
+
+    Example:
+        >>> import anndata
+        >>> adata = anndata.AnnData(np.random.default_rng(0).poisson(2.0, (60, 20)).astype(np.float32))
+        >>> CellVAE.setup_anndata(adata)
+        >>> model = CellVAE(adata, n_latent=2)
+        >>> model.train(max_epochs=2)
+        >>> model.get_latent_representation().shape
+        (60, 2)
+    """
+
+    def __init__(
+        self,
+        adata: Any,
+        n_hidden: int | None = None,
+        n_latent: int = 10,
+        n_layers: int | None = None,
+        dropout_rate: float | None = None,
+        dispersion: str = "gene",
+        gene_likelihood: str = "nb",
+        use_observed_lib_size: bool = True,
+        *,
+        advanced: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        given: dict[str, Any] = {**settings, **(advanced or {})}
+        given |= {"dispersion": dispersion, "gene_likelihood": gene_likelihood}
+        given |= {} if "space" in given else {"n_latent": n_latent}
+        given |= {} if dropout_rate is None else {"dropout_rate": dropout_rate}
+        if n_hidden is not None or n_layers is not None:
+            for name, value in (("n_hidden", n_hidden), ("n_layers", n_layers)):
+                require_count(name, 1 if value is None else value)
+            given["hidden"] = (n_hidden or _WIDTH,) * (n_layers or 1)
+        require_choice("gene_likelihood", gene_likelihood, ("nb", "zinb", "poisson"))
+        if not use_observed_lib_size:
+            raise CurvaeError(
+                "`use_observed_lib_size=False` is not supported: sizes are observed totals, or given; name a column of "
+                "sizes in setup_anndata with `size_factor_key=…`"
+            )
+        self._config = _config(given)
+        roles, layer = _read_setup(_require_anndata(adata))
+        data, schema = read_anndata(adata, roles, layer=layer, genes="all").finish(None, "error")
+        self._hold(adata, schema, data)
+        self.notes_, self.warnings_ = data.notes, list(data.warnings)
+
+    def _hold(self, adata: Any, schema: Schema, data: Dataset | None) -> None:
+        self.adata, self._schema, self._data = adata, schema, data
+        self.history: dict[str, pd.DataFrame] = {}
+        self.is_trained = False
+
+    # --- data -------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def setup_anndata(
+        cls,
+        adata: Any,
+        layer: str | None = None,
+        batch_key: str | None = None,
+        labels_key: str | None = None,
+        size_factor_key: str | None = None,
+        categorical_covariate_keys: Sequence[str] | None = None,
+        continuous_covariate_keys: Sequence[str] | None = None,
+        **others: Any,
+    ) -> None:
+        """Say which layer holds the counts and what columns of `obs` are for, in `adata.uns["curvae_setup"]`.
+
+        Arguments:
+            adata: the cells; nothing else in it changes.
+            layer: that holds the counts; X by default.
+            batch_key: column with the batch.
+            labels_key: column with a label of each cell; it takes no part in the training.
+            size_factor_key: column with sizes of cells, in place of the total of their counts.
+            categorical_covariate_keys, continuous_covariate_keys: further columns that are given to the decoder.
+            others: refused.
+        """
+        _refuse("CellVAE.setup_anndata", others)
+        for name, keys in (
+            ("categorical_covariate_keys", categorical_covariate_keys),
+            ("continuous_covariate_keys", continuous_covariate_keys),
+        ):
+            if isinstance(keys, str):
+                raise CurvaeError(f"`{name}` is the text {keys!r}; give a list of columns")
+        known: dict[str, Any] = {
+            "layer": layer,
+            "batch_key": batch_key,
+            "labels_key": labels_key,
+            "size_factor_key": size_factor_key,
+            "categorical_covariate_keys": [*(categorical_covariate_keys or ())] or None,
+            "continuous_covariate_keys": [*(continuous_covariate_keys or ())] or None,
+        }
+        setup = {name: value for name, value in known.items() if value is not None}
+        check_roles(Path("AnnData"), _roles(setup), [str(name) for name in _require_anndata(adata).obs])
+        adata.uns[_SETUP] = setup
+
+    def _read(self, adata: Any, indices: Any, decode: bool = True) -> Dataset:
+        """Read cells as the model knows them, by default its own; of batches that it does not know, raise where the
+        decoder or the encoder needs them, and warn otherwise."""
+        if not self.is_trained:
+            raise CurvaeError("the model is not trained yet; call `train` first")
+        if adata is None:
+            if self._data is None:
+                raise CurvaeError("the model was loaded without cells; give `adata=…`")
+            data = self._data if indices is None else self._data.take(np.arange(len(self._data))[indices])
+        else:
+            cells = _require_anndata(adata) if indices is None else _require_anndata(adata)[indices]
+            data, _ = read_anndata(cells, Roles(), self._schema).finish(self._schema, "error")
+            self._judge_batches(cells, data, decode)
+        self._fitted.require_covariates(data, self._schema, "adata", decode)
+        return data
+
+    @property
+    def _batches(self) -> Column | None:
+        """The covariate that is the batch."""
+        return next((one for one in self._schema.covariates if one.name == self._schema.batch_key), None)
+
+    def _judge_batches(self, cells: Any, data: Dataset, decode: bool) -> None:
+        """Raise for batches that the networks must know and do not; warn of what else is wrong with cells."""
+        column = self._batches
+        if column is not None and column.name in cells.obs:
+            unseen = FrameTable(Path("AnnData"), cells.obs.reset_index(drop=True)).unseen_categories(column)
+            if unseen and self._fitted.config.encode_covariates:
+                raise CurvaeError(
+                    f"the encoder does not know the batches {quoted(unseen)} of {column.name!r}, which with "
+                    "`encode_covariates` takes a mapping of queries; train with all batches, or without this setting"
+                )
+            if unseen and decode:
+                raise CurvaeError(
+                    f"the decoder does not know the batches {quoted(unseen)} of {column.name!r}; leave these cells "
+                    "out, or decode them as of another batch, as get_normalized_expression does with "
+                    "`transform_batch=…`"
+                )
+        for text in data.warnings:
+            warnings.warn(text, stacklevel=4)
+
+    # --- training ---------------------------------------------------------------------------------------------------
+
+    def train(
+        self,
+        max_epochs: int | None = None,
+        accelerator: str = "auto",
+        devices: int | str | Sequence[int] = "auto",
+        train_size: float | None = None,
+        validation_size: float | None = None,
+        *,
+        batch_size: int = 128,
+        early_stopping: bool = False,
+        early_stopping_patience: int | None = None,
+        **others: Any,
+    ) -> None:
+        """Train the model, from the start.
+
+        Arguments:
+            max_epochs: passes over the cells; by default as many as their number suits.
+            accelerator, devices: "auto", "cpu", or "gpu" and one device.
+            train_size: share of the cells to train on, 0.9 by default.
+            validation_size: share of the cells to watch the training on; by default all others.
+            batch_size: cells of a step.
+            early_stopping: without progress on validation cells, go back to the best weights and end; otherwise the
+                last weights are kept.
+            early_stopping_patience: epochs without progress.
+            others: refused.
+        """
+        _refuse("CellVAE.train", others)
+        train = 0.9 if train_size is None else train_size
+        validation = 1 - train if validation_size is None else validation_size
+        if self._data is None:
+            raise CurvaeError("the model was loaded without cells; give them to `CellVAE.load` with `adata=…`")
+        if not (0 < train <= 1 and 0 <= validation <= 1 - train + 1e-9):
+            raise CurvaeError(
+                f"`train_size` and `validation_size` must be shares of the cells that add up to at most 1, got {train} "
+                f"and {validation}"
+            )
+        patience = early_stopping_patience or self._config.patience
+        asked: dict[str, Any] = {"validation": round(validation, 9), "patience": patience if early_stopping else None}
+        asked |= {} if max_epochs is None else {"epochs": max_epochs}
+        config = replace(self._config, batch_size=batch_size, **asked)
+        rest = max(0.0, round(1 - train - validation, 9))
+        split = random_split(len(self._data), config.validation, rest, config.seed)
+        fitted = fit(config, self._data, split=split, device=_device(accelerator, devices))
+        embedding = embed(fitted, self._data).require_finite(in_memory(self._data.ids))
+        labels = None if self._data.labels is None else in_memory(self._data.labels)
+        names = fitted.split.names(len(self._data))
+        table = embedding_table(embedding, in_memory(self._data.ids), labels, names)
+        self.warnings_ = [*self._data.warnings, *health(fitted, embedding)]
+        facts = {
+            "fingerprint": self._data.fingerprint,
+            "rows": len(self._data),
+            "features": len(self._schema.names),
+            "shape": list(self._schema.shape),
+            "blocks": [],
+            "label": self._schema.label,
+            "notes": list(self.notes_),
+            "warnings": list(self._data.warnings),
+            "schema": self._schema.to_json(),
+        }
+        self._take(fitted, embedding, table, {"data": facts, "summary": fitted.factor_figures})
+
+    def _take(self, fitted: Fitted, embedding: Embedding, table: pd.DataFrame, description: Mapping[str, Any]) -> None:
+        """Become the trained model, given its map and what `config.json` says of its data."""
+        self._fitted, self._embedding, self._table = fitted.double(), embedding, table
+        self._description = {name: description[name] for name in ("data", "summary")}
+        self.is_trained = True
+        records = pd.DataFrame(fitted.history)
+        epochs = pd.Index(records["epoch"] - 1, name="epoch")
+        for name, (figure, sign) in _FIGURES.items():
+            for part, prefix in (("train", ""), ("validation", "validation_")):
+                if prefix + figure in records:
+                    key = f"{name}_{part}"
+                    values = pd.Series(sign * records[prefix + figure].to_numpy(), epochs)
+                    self.history[key] = values.dropna().to_frame(key)
+
+    # --- places -----------------------------------------------------------------------------------------------------
+
+    def _embed(self, data: Dataset) -> Embedding:
+        return embed(self._fitted, data).require_finite(in_memory(data.ids))
+
+    def get_latent_representation(
+        self,
+        adata: Any = None,
+        indices: Any = None,
+        give_mean: bool = True,
+        *,
+        return_dist: bool = False,
+        coordinates: Literal["tangent", "ball", "ambient"] = "tangent",
+        **others: Any,
+    ) -> Any:
+        """Place cells in the latent space, (cells, coordinates).
+
+        Arguments:
+            adata: cells, by default those of the training.
+            indices: which of them.
+            give_mean: return the centres of the posteriors, otherwise a draw from each.
+            return_dist: return centres and variances, two arrays; the variance is that in the tangent space of the
+                centre, the same for all axes of a factor.
+            coordinates: "tangent", metric ones in the tangent space at the origin, which Euclidean tools take; "ball",
+                those in the Poincaré ball; "ambient", those on the hyperboloid, of which each factor has one more, the
+                time, at first.
+            others: refused.
+        """
+        _refuse("CellVAE.get_latent_representation", others)
+        require_choice("coordinates", coordinates, _COORDINATES)
+        data = self._read(adata, indices, decode=False)
+        found = self._embed(data)
+        if return_dist:
+            units = [one.unit for one in found.placed] if len(found.placed) > 1 else [1.0]
+            sigma = found.sigma.reshape(len(found), -1) / units
+            return found.tangent, np.repeat(sigma**2, [one.dim for one in found.placed], 1)
+        if not give_mean:
+            drawn = [z[0] for _, z, _ in self._draws(data, 1, self._generator())]
+            found = replace(found, space=torch.cat(drawn).cpu().numpy())
+        if coordinates != "ambient":
+            return found.tangent if coordinates == "tangent" else found.ball
+        parts = [(part.chart.space.time(part.points)[:, None], part.points) for part in found.parts]
+        return torch.cat([one for pair in parts for one in pair], 1).numpy()
+
+    def write(self, adata: Any = None, n_neighbours: int = 15) -> None:
+        """Add the map of cells to their AnnData object, by default that of the training; see `curvae.maps.cells`.
+
+        `obsm["X_curvae"]` and `obsm["X_curvae_ball"]` have coordinates, `obs["curvae_radius"]` and
+        `obs["curvae_sigma"]` radius and uncertainty, and functions of scanpy find geodesic neighbours with
+        `neighbors_key="curvae"`.
+        """
+        data = self._read(adata, None, decode=False)
+        add_map(self.adata if adata is None else adata, self._embed(data), n_neighbours)
+
+    # --- the model of counts ----------------------------------------------------------------------------------------
+
+    def _generator(self) -> torch.Generator:
+        return torch.Generator(self._fitted.model.device).manual_seed(self._fitted.config.seed)
+
+    @torch.no_grad()
+    def _draws(
+        self, data: Dataset, n_samples: int, generator: torch.Generator
+    ) -> Iterator[tuple[Batch, Tensor, Tensor]]:
+        """Yield cells in batches, draws of their places, (n_samples, cells, width), and log q − log p there."""
+        require_count("n_samples", n_samples)
+        rows, model = self._fitted.rows(data), self._fitted.model
+        step = max(1, _OUTPUTS // (n_samples * model.likelihood.outputs))
+        for index in torch.arange(len(rows)).split(step):
+            batch = rows.batch(index)
+            yield batch, *model.draw(batch, model.noise(len(batch), n_samples, generator))
+
+    @torch.no_grad()
+    def _parameters(self, data: Dataset, n_samples: int, size: float | None = None) -> Iterator[dict[str, Array]]:
+        """Yield the parameters of the counts of some cells after others, each (n_samples, cells, genes)."""
+        model: Any = self._fitted.model
+        for batch, z, _ in self._draws(data, n_samples, self._generator()):
+            known = batch if size is None else batch.joined(size=torch.full_like(z[0, :, 0], size))
+            found = model.likelihood.count_parameters(model.decode(z, known.context), known)
+            yield {name: values.cpu().numpy() for name, values in found.items()}
+
+    def _genes(self, gene_list: Sequence[str] | None) -> NDArray[np.bool_]:
+        """Tell which genes are asked for, in the order of the model."""
+        names = np.array(self._schema.names)
+        if gene_list is not None and (unknown := np.setdiff1d(gene_list, names)).size:
+            raise CurvaeError(f"`gene_list` has genes that the model does not know: {quoted(unknown)}; leave them out")
+        return np.ones(len(names), bool) if gene_list is None else np.isin(names, list(gene_list))
+
+    def _as_of(self, data: Dataset, batch: Any) -> Dataset:
+        """Return cells as if they were of another batch for the decoder."""
+        column = self._batches
+        if column is None or column.categories is None:
+            raise CurvaeError("the model knows no batches; leave out `transform_batch=…`")
+        if str(batch) not in column.categories:
+            raise CurvaeError(
+                f"`transform_batch` names a batch that the model does not know, {str(batch)!r}; it knows "
+                f"{quoted(column.categories)}"
+            )
+        if data.context is None and len(self._schema.covariates) > 1:
+            self._fitted.require_covariates(data, self._schema, "adata", True)
+        first, count = self._schema.batch
+        context = np.zeros((len(data), count)) if data.context is None else np.array(in_memory(data.context))
+        context[:, first : first + count] = np.eye(count)[column.categories.index(str(batch))]
+        return replace(data, context=context, context_names=self._schema.context_names)
+
+    def get_normalized_expression(
+        self,
+        adata: Any = None,
+        indices: Any = None,
+        transform_batch: Any = None,
+        gene_list: Sequence[str] | None = None,
+        library_size: float | Literal["latent"] = 1,
+        n_samples: int = 1,
+        *,
+        return_mean: bool = True,
+        return_numpy: bool | None = None,
+        **others: Any,
+    ) -> Any:
+        """Return expected counts of genes in cells of equal size, at draws from the posteriors.
+
+        Arguments:
+            adata, indices: as of `get_latent_representation`.
+            transform_batch: decode as of this batch, or of several, whose mean is returned; by default the batch of
+                each cell.
+            gene_list: names of genes, by default all; the order is that of the model.
+            library_size: size of the cells; "latent" takes that of each cell, with which these are means of counts.
+            n_samples: draws of each cell, of which the mean is returned.
+            return_mean: return that; otherwise all draws, an array (n_samples, cells, genes).
+            return_numpy: return an array in place of a data frame.
+            others: refused.
+        """
+        _refuse("CellVAE.get_normalized_expression", others)
+        genes, size = self._genes(gene_list), None if library_size == "latent" else float(library_size)
+        data = self._read(adata, indices, decode=transform_batch is None)
+        names = transform_batch if isinstance(transform_batch, list | tuple | np.ndarray) else [transform_batch]
+        total: Any = 0.0
+        for name in names:
+            shown = data if name is None else self._as_of(data, name)
+            parts = [found["mean"][..., genes] for found in self._parameters(shown, n_samples, size)]
+            total = total + np.concatenate(parts, 1) / len(names)
+        every = n_samples > 1 and not return_mean
+        if every or return_numpy:
+            return total if every else total.mean(0)
+        return pd.DataFrame(total.mean(0), in_memory(data.ids), np.array(self._schema.names)[genes])
+
+    def get_likelihood_parameters(
+        self, adata: Any = None, indices: Any = None, n_samples: int = 1, give_mean: bool = False, **others: Any
+    ) -> dict[str, Array]:
+        """Return the parameters of the distribution of counts at draws from the posteriors.
+
+        These are "mean", "dispersions" θ, with which the variance is mean + mean²/θ, and of "zinb" the probability of a
+        "dropout"; each (cells, genes), or of several draws (n_samples, cells, genes), of which `give_mean` takes the
+        mean.
+        """
+        _refuse("CellVAE.get_likelihood_parameters", others)
+        parts = list(self._parameters(self._read(adata, indices), n_samples))
+        found = {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]}
+        return {name: values.mean(0) if give_mean or n_samples == 1 else values for name, values in found.items()}
+
+    @torch.no_grad()
+    def posterior_predictive_sample(
+        self,
+        adata: Any = None,
+        indices: Any = None,
+        n_samples: int = 1,
+        gene_list: Sequence[str] | None = None,
+        **others: Any,
+    ) -> Array:
+        """Draw counts for cells like those given, (cells, genes), or of several draws (cells, genes, n_samples)."""
+        _refuse("CellVAE.posterior_predictive_sample", others)
+        genes, generator, model = self._genes(gene_list), self._generator(), self._fitted.model
+        found = []
+        for batch, z, _ in self._draws(self._read(adata, indices), n_samples, generator):
+            drawn = model.likelihood.sample(model.decode(z, batch.context), batch, generator)
+            found.append(drawn.cpu().numpy()[..., genes])
+        counts = np.concatenate(found, 1)
+        return counts[0] if n_samples == 1 else np.moveaxis(counts, 0, -1)
+
+    def get_elbo(self, adata: Any = None, indices: Any = None, *, return_mean: bool = True, **others: Any) -> Any:
+        """Compute the evidence lower bound of cells from one draw of each, higher being better: its mean, or each."""
+        _refuse("CellVAE.get_elbo", others)
+        reconstruction, kl = self._terms(adata, indices)
+        return float((reconstruction - kl).mean()) if return_mean else reconstruction - kl
+
+    def get_reconstruction_error(
+        self, adata: Any = None, indices: Any = None, *, return_mean: bool = True, **others: Any
+    ) -> dict[str, Any]:
+        """Compute −log p(x | z) of cells at one draw of each, lower being better, as "reconstruction_loss"."""
+        _refuse("CellVAE.get_reconstruction_error", others)
+        reconstruction, _ = self._terms(adata, indices)
+        return {"reconstruction_loss": float(-reconstruction.mean()) if return_mean else -reconstruction}
+
+    @torch.no_grad()
+    def _terms(self, adata: Any, indices: Any) -> tuple[Array, Array]:
+        """Compute log p(x | z) and log q(z | x) − log p(z) of cells at a draw of each."""
+        draws, found = self._draws(self._read(adata, indices), 1, self._generator()), []
+        for batch, z, kl in draws:
+            found.append((self._fitted.model.reconstruction(z, batch)[0], kl[0]))
+        reconstruction, kls = (torch.cat(part).cpu().numpy() for part in zip(*found, strict=True))
+        return reconstruction, kls
+
+    def get_marginal_ll(
+        self,
+        adata: Any = None,
+        indices: Any = None,
+        n_mc_samples: int = 1000,
+        *,
+        return_mean: bool = True,
+        refine: int = 0,
+        return_ess: bool = False,
+        **others: Any,
+    ) -> Any:
+        """Compute log p(x) of cells by importance sampling, higher being better.
+
+        Arguments:
+            adata, indices: as of `get_latent_representation`.
+            n_mc_samples: draws of each cell.
+            return_mean: return the mean over cells; otherwise one each.
+            refine: steps by which the posterior of each cell is improved first; with 0, draws are from the encoder's.
+            return_ess: return the effective sample sizes too, (cells,): estimates that rest on few of them are too low.
+            others: refused.
+        """
+        _refuse("CellVAE.get_marginal_ll", others)
+        require_count("n_mc_samples", n_mc_samples, "importance_samples")
+        data = self._read(adata, indices)
+        found = likelihoods(self._fitted, data, n_mc_samples, self._fitted.config.seed, refine=refine)
+        log_prob = found.require_finite(in_memory(data.ids)).log_prob
+        result = float(log_prob.mean()) if return_mean else log_prob
+        return (result, found.ess) if return_ess else result
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        dir_path: str | os.PathLike[str],
+        overwrite: bool = False,
+        save_anndata: bool = False,
+        **others: Any,
+    ) -> None:
+        """Write a run folder (JSON, safetensors and the table of the map), which the command line reads.
+
+        Arguments:
+            dir_path: the folder.
+            overwrite: write into a folder that holds a run.
+            save_anndata: write the cells too, as `adata.h5ad`.
+            others: refused.
+        """
+        _refuse("CellVAE.save", others)
+        folder = Path(dir_path)
+        if not self.is_trained:
+            raise CurvaeError("the model is not trained yet; call `train` first")
+        if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / CONFIG).is_file())):
+            raise CurvaeError(f"{folder} exists and holds something else than a run; choose another name")
+        if folder.exists() and any(folder.iterdir()) and not overwrite:
+            raise CurvaeError(f"{folder} exists; choose another name, or give `overwrite=True`")
+        write_tables(embedding_path(folder, len(self._table)), [self._table])
+        save_fitted(folder, self._fitted, self._embedding, self._description)
+        if save_anndata:
+            anndata = require("anndata", f"{_STORED} needs anndata to be written")
+            with anndata.settings.override(allow_write_nullable_strings=True):  # as texts of pandas 3 are
+                self.adata.write_h5ad(folder / _STORED)
+
+    @classmethod
+    def load(
+        cls, dir_path: str | os.PathLike[str], adata: Any = None, accelerator: str = "auto", **others: Any
+    ) -> Self:
+        """Load a model from a run folder, of `save` or of `curvae fit`.
+
+        Arguments:
+            dir_path: the folder.
+            adata: cells, by default those that were saved with the model; without any, give cells to every method.
+            accelerator: as of `train`.
+            others: refused.
+        """
+        _refuse("CellVAE.load", others)
+        folder = Path(dir_path)
+        fitted, embedding, description, schema = load_fitted(folder, Fitted)
+        if schema.kind != "cells":
+            raise CurvaeError(f"{folder} holds a model of a {schema.kind}, not of cells; load it with PoincareVAE.load")
+        if adata is None and (folder / _STORED).is_file():
+            adata = require("anndata", f"{_STORED} needs anndata to be read").read_h5ad(folder / _STORED)
+        new = cls.__new__(cls)
+        new._config = fitted.config
+        new._hold(adata, schema, None)
+        facts = description["data"]
+        new.notes_, new.warnings_ = tuple(facts.get("notes", ())), list(facts.get("warnings", ()))
+        fitted.model.to(_device(accelerator, "auto"))
+        new._take(fitted, embedding, read_embedding(embedding_path(folder)), description)
+        if adata is not None:
+            new._data = new._read(adata, None, decode=False)
+        return new
+
+
+# Of `history`: figures of records, and with which sign.
+_FIGURES = {"elbo": ("elbo", -1), "reconstruction_loss": ("reconstruction", -1), "kl_local": ("kl", 1)}
+
+
+def _read_setup(adata: Any) -> tuple[Roles, str | None]:
+    """Return the roles that `setup_anndata` noted, and the layer with the counts."""
+    if not isinstance(setup := adata.uns.get(_SETUP), Mapping):
+        raise CurvaeError("the AnnData object is not set up; call CellVAE.setup_anndata(adata, …) first")
+    return _roles(setup), setup.get("layer")
+
+
+def _roles(setup: Mapping[str, Any]) -> Roles:
+    categorical, continuous = (tuple(setup.get(f"{kind}_covariate_keys", ())) for kind in ("categorical", "continuous"))
+    return Roles(
+        label=setup.get("labels_key"),
+        categorical=categorical,
+        exposure=setup.get("size_factor_key"),
+        covariates=categorical + continuous,
+        batch_key=setup.get("batch_key"),
+    )
+
+
+def _device(accelerator: str, devices: Any) -> torch.device:
+    """Choose the device that arguments of `train` name."""
+    require_choice("accelerator", accelerator, ("auto", "cpu", "gpu", "cuda"))
+    if devices not in ("auto", 1, -1) and not (isinstance(devices, list | tuple) and len(devices) == 1):
+        raise CurvaeError(f"`devices` must be one device, such as 1 or [0], got {devices!r}; use `curvae fit` for more")
+    name = accelerator.replace("gpu", "cuda")
+    return choose_device(f"cuda:{devices[0]}" if name == "cuda" and not isinstance(devices, str | int) else name)
