@@ -78,7 +78,8 @@ def likelihood_lines(found: dict[str, Any]) -> list[str]:
         ]
         if part["rows_with_few_effective_samples"]:
             few = part["rows_with_few_effective_samples"]
-            fix = "; raise --samples" if found["samples"] < _ENOUGH_SAMPLES else ""
+            more = " or raise --samples" if found["samples"] < _ENOUGH_SAMPLES else ""
+            fix = more.replace(" or", ";") if found["refine"] else f"; give --refine 50{more}"
             lines.append(
                 f"  {few} row{' rests' if few == 1 else 's rest'} on fewer than 10 effective samples: the likelihood "
                 f"is rough, and probably too low{fix}"
@@ -305,6 +306,7 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
         shell_complete=files,
     ),
     option("--samples", help="Importance samples per row (5000).", type=int),
+    option("--refine", help="Steps that improve the posterior of each row first (0).", type=int, default=0),
     "missing_as_run",
     "layer",
     "memory",

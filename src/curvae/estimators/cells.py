@@ -143,8 +143,7 @@ class CellVAE:
 
     def _hold(self, adata: Any, schema: Schema, data: Dataset | None) -> None:
         self.adata, self._schema, self._data = adata, schema, data
-        self.history: dict[str, pd.DataFrame] = {}
-        self.is_trained = False
+        self.is_trained, self.history = False, dict[str, pd.DataFrame]()
 
     # --- data -------------------------------------------------------------------------------------------------------
 
@@ -297,7 +296,7 @@ class CellVAE:
         """Become the trained model, given its map and what `config.json` says of its data."""
         self._fitted, self._embedding, self._table = fitted.double(), embedding, table
         self._description = {name: description[name] for name in ("data", "summary")}
-        self.is_trained = True
+        self.is_trained, self.history = True, {}
         records = pd.DataFrame(fitted.history)
         epochs = pd.Index(records["epoch"] - 1, name="epoch")
         for name, (figure, sign) in _FIGURES.items():
@@ -385,7 +384,7 @@ class CellVAE:
         for batch, z, _ in self._draws(data, n_samples, self._generator()):
             known = batch if size is None else batch.joined(size=torch.full_like(z[0, :, 0], size))
             found = model.likelihood.count_parameters(model.decode(z, known.context), known)
-            yield {name: values.cpu().numpy() for name, values in found.items()}
+            yield {name: values.float().cpu().numpy() for name, values in found.items()}
 
     def _genes(self, gene_list: Sequence[str] | None) -> NDArray[np.bool_]:
         """Tell which genes are asked for, in the order of the model."""

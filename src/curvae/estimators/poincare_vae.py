@@ -250,14 +250,21 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
 
     # --- likelihood -------------------------------------------------------------------------------------------------
 
-    def score_samples(self, X: ArrayLike) -> Array:
+    def score_samples(self, X: ArrayLike, refine: int = 0, return_ess: bool = False) -> Any:
         """Compute log p(x) of rows in original units, by importance sampling from one fixed set of base draws.
 
         Of a row with missing values, that of the values that are there.
+
+        Arguments:
+            X: the rows.
+            refine: steps by which the posterior of each row is improved first, with the model as it is; with 0, draws
+                are from the encoder's.
+            return_ess: return the effective sample sizes too, (rows,): estimates that rest on few of them are too low.
         """
         samples = self._advanced()["importance_samples"]
-        found = likelihoods(self._fitted, self._rows(X, decode=True), samples, shared=True)
-        return found.require_finite().original.log_prob
+        found = likelihoods(self._fitted, self._rows(X, decode=True), samples, shared=True, refine=refine)
+        log_prob = found.require_finite().original.log_prob
+        return (log_prob, found.ess) if return_ess else log_prob
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean of `score_samples`, for model selection."""

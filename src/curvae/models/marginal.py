@@ -159,7 +159,7 @@ def refined_outputs(model: VAE, x: Tensor | Batch, steps: int, rows: int = 256) 
             best, highest = head.detach().where(better, best), elbo.detach().unsqueeze(-1).where(better, highest)
             mean, square = mean.lerp(slope, 0.1), square.lerp(slope**2, 0.01)
             scale = (square / (1 - 0.99 ** (step + 1))).sqrt() + 1e-8
-            head = head.detach() + _RATE * (1 - step / steps) * mean / (1 - 0.9 ** (step + 1)) / scale
+            head = head.detach() + _RATE * (1 - step / max(1, steps)) * mean / (1 - 0.9 ** (step + 1)) / scale
         found.append(best)
     return torch.cat(found)
 

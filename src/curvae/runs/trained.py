@@ -67,6 +67,7 @@ _MEANINGLESS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "cache": _READ_WHOLE,
             "layer": "which has no layers; leave out `{}=…`",
             "samples": "whose edges are found by distance; leave out `{}=…`",
+            "refine": "whose edges are found by distance; leave out `{}=…`",
             "output": "which has no rows to score; leave out `{}=…`",
             "covariates": "which has no covariates; leave them out",
         },
@@ -471,6 +472,7 @@ def evaluate_run(
     path: str,
     samples: int | None = None,
     *,
+    refine: int = 0,
     seed: int = 0,
     missing: Missing | None = None,
     output: Path | None = None,
@@ -488,6 +490,7 @@ def evaluate_run(
     edges are distinguished from other pairs.
 
     Arguments:
+        refine: steps by which the posterior of every row is improved before samples are drawn from it.
         run, path, samples, seed, missing, device, reporter: as of the other commands.
         memory, cache, layer: see `embed_run`; by default as much memory as the run was given.
         output: file for the log-likelihood of every row and its rank among the rows of `training`.
@@ -500,7 +503,9 @@ def evaluate_run(
     """
     if output is not None:
         output_file(output, Path("scores.csv"), force, (".csv", ".parquet"))
-    loaded = open_for(run, device, samples=samples is not None, output=output, memory=memory, cache=cache, layer=layer)
+    loaded = open_for(
+        run, device, samples=samples is not None, refine=refine, output=output, memory=memory, cache=cache, layer=layer
+    )
     about = {"run": run.resolve().name, "data": Path(path).name}
     if not isinstance(loaded.fitted, Fitted):
         figures = {**about, "seed": seed, **_score_edges(run, loaded, path, seed, reporter)}
@@ -516,7 +521,8 @@ def evaluate_run(
 
     def estimate(rows: Dataset, what: str) -> Likelihoods:
         advance = reporter.counter(what, len(rows))
-        return likelihoods(loaded.fitted, rows, samples, seed, advance=advance).require_finite(in_memory(rows.ids))
+        found = likelihoods(loaded.fitted, rows, samples, seed, advance=advance, refine=refine)
+        return found.require_finite(in_memory(rows.ids))
 
     # Rows to rank these among, unless they are among these.
     others = None if output is None or "train" in names else _training_rows(run, loaded, path, training, seed)
@@ -549,6 +555,7 @@ def evaluate_run(
     figures = {
         **about,
         "samples": samples,
+        "refine": refine,
         "seed": seed,
         "parts": parts_found,
         "faithfulness": None if faithful is None else faithful.to_json(),

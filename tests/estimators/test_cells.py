@@ -1,0 +1,439 @@
+"""`CellVAE` beside what scvi-tools promises: a notebook, every value by other means, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.sparse import csr_array
+from scipy.special import expit, softmax
+
+from cell_files import counts, describe
+from curvae import CellVAE, CurvaeError
+from curvae.data import load
+from curvae.models import marginal_likelihood
+from curvae.models.marginal import refined_outputs
+from curvae.training import embed
+from running import curvae
+
+anndata = pytest.importorskip("anndata")
+# anndata 0.12 asks pandas 3 for options that are going to be removed.
+pytestmark = pytest.mark.filterwarnings("ignore:The '.*' option is deprecated")
+
+CELLS, GENES = 90, 25
+KEYS = {"batch_key": "plate", "labels_key": "kind", "continuous_covariate_keys": ["age"]}
+
+
+def cells(rows=CELLS, seed=0, sparse=False):
+    x = counts(rows, GENES, seed)
+    x[:, 3] = 0  # a gene without a count is kept
+    x[:, 0] += 1
+    var = pd.DataFrame(index=[f"g{j}" for j in range(GENES)])
+    made = anndata.AnnData(np.log1p(x), obs=describe(rows), var=var)
+    made.layers["counts"] = csr_array(x) if sparse else x
+    return made
+
+
+def trained(adata=None, keys=KEYS, epochs=2, **settings):
+    adata = cells() if adata is None else adata
+    CellVAE.setup_anndata(adata, layer="counts", **keys)
+    model = CellVAE(adata, n_hidden=12, **{"n_latent": 3, **settings})
+    model.train(max_epochs=epochs)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The '.*' option is deprecated")
+        return trained(gene_likelihood="zinb", encode_covariates=False)
+
+
+def decoded(model, n_samples, context=None):
+    """Outputs of the decoder, (n_samples, cells, outputs), at the draws that methods make."""
+    fitted = model._fitted
+    data, network = model._data, fitted.model
+    generator = torch.Generator().manual_seed(fitted.config.seed)
+    batch = fitted.rows(data).batch(torch.arange(len(data)))
+    with torch.no_grad():
+        z, _ = network.draw(batch, network.noise(len(data), n_samples, generator))
+        return network.decode(z, batch.context if context is None else torch.from_numpy(context)).numpy()
+
+
+# --- a notebook -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("likelihood", ["nb", "zinb", "poisson"])
+def test_a_notebook_runs_with_the_import_changed(likelihood, tmp_path):
+    adata = cells(sparse=True)
+    kept = adata.copy()
+    CellVAE.setup_anndata(
+        adata,
+        layer="counts",
+        batch_key="plate",
+        labels_key="kind",
+        categorical_covariate_keys=["tumour"],
+        continuous_covariate_keys=["age"],
+    )
+    assert adata.uns["curvae_setup"]["categorical_covariate_keys"] == ["tumour"] and not kept.uns
+    model = CellVAE(adata, n_hidden=12, n_latent=4, n_layers=2, dropout_rate=0.1, gene_likelihood=likelihood)
+    assert not model.is_trained and model.adata is adata
+    model.train(max_epochs=3, batch_size=32, train_size=0.8, early_stopping=False, accelerator="cpu", devices=1)
+    assert model.is_trained
+    for name in ("elbo", "reconstruction_loss", "kl_local"):
+        for part in ("train", "validation"):
+            frame = model.history[f"{name}_{part}"]
+            assert list(frame) == [f"{name}_{part}"] and frame.index.tolist() == [0, 1, 2]
+            assert (frame.to_numpy() > 0).all()  # a loss
+    totals = model.history["reconstruction_loss_train"].to_numpy() + model.history["kl_local_train"].to_numpy()
+    np.testing.assert_allclose(model.history["elbo_train"].to_numpy(), totals, rtol=1e-6)
+
+    latent = model.get_latent_representation()
+    assert latent.shape == (CELLS, 4)
+    adata.obsm["X_scVI"] = latent
+    mean, variance = model.get_latent_representation(return_dist=True)
+    assert mean.shape == variance.shape == (CELLS, 4) and (variance > 0).all()
+    np.testing.assert_array_equal(mean, latent)
+
+    denoised = model.get_normalized_expression(adata, library_size=1e4, transform_batch=["p1", "p2"])
+    assert isinstance(denoised, pd.DataFrame) and denoised.shape == (CELLS, GENES)
+    assert denoised.index.tolist() == adata.obs_names.tolist() and list(denoised) == adata.var_names.tolist()
+    np.testing.assert_allclose(denoised.sum(axis=1), 1e4, rtol=1e-4)
+
+    elbo, log_prob = model.get_elbo(), model.get_marginal_ll(n_mc_samples=50)
+    assert isinstance(elbo, float) and isinstance(log_prob, float) and elbo < log_prob < 0
+    assert model.get_elbo(return_mean=False).shape == (CELLS,)
+    assert model.get_marginal_ll(indices=[3, 1], n_mc_samples=5, return_mean=False).shape == (2,)
+    error = model.get_reconstruction_error()
+    assert list(error) == ["reconstruction_loss"] and 0 < error["reconstruction_loss"] < -elbo
+
+    drawn = model.posterior_predictive_sample()
+    assert drawn.shape == (CELLS, GENES) and (drawn >= 0).all() and (drawn % 1 == 0).all()
+    assert model.posterior_predictive_sample(n_samples=3, gene_list=["g4", "g1"]).shape == (CELLS, 2, 3)
+    names = {"nb": {"dispersions"}, "zinb": {"dispersions", "dropout"}, "poisson": set()}[likelihood]
+    for draws, shape in ((1, (CELLS, GENES)), (2, (2, CELLS, GENES))):
+        found = model.get_likelihood_parameters(n_samples=draws)
+        assert found.keys() == {"mean", *names} and {one.shape for one in found.values()} == {shape}
+
+    model.save(tmp_path / "model", save_anndata=True)
+    for again in (CellVAE.load(tmp_path / "model", adata=adata), CellVAE.load(tmp_path / "model")):
+        np.testing.assert_allclose(again.get_latent_representation(), latent, rtol=1e-4, atol=1e-5)
+        assert again.get_elbo() == pytest.approx(elbo, rel=1e-5)
+        pd.testing.assert_frame_equal(again.history["elbo_validation"], model.history["elbo_validation"])
+    np.testing.assert_array_equal(adata.layers["counts"].toarray(), kept.layers["counts"].toarray())
+
+
+# --- values by other means --------------------------------------------------------------------------------------------
+
+
+def test_normalised_expression_by_hand(model):
+    outputs = decoded(model, 1)[0]
+    shares = softmax(outputs[:, :GENES], axis=1)
+    np.testing.assert_allclose(model.get_normalized_expression(library_size=50), 50 * shares, rtol=1e-5)
+    totals = model.adata.layers["counts"].sum(1, keepdims=True)
+    np.testing.assert_allclose(model.get_normalized_expression(library_size="latent"), totals * shares, rtol=1e-5)
+    found = model.get_likelihood_parameters()
+    np.testing.assert_allclose(found["mean"], totals * shares, rtol=1e-5)
+    np.testing.assert_allclose(found["dropout"], expit(outputs[:, -GENES:]), rtol=1e-5)
+    theta = model._fitted.model.likelihood.log_dispersion.detach().exp()
+    np.testing.assert_allclose(found["dispersions"], theta.expand(CELLS, -1), rtol=1e-5)
+    # Genes are in the order of the model, and cells in that of the indices.
+    some = model.get_normalized_expression(gene_list=["g7", "g2"], indices=[5, 2])
+    assert list(some) == ["g2", "g7"] and some.index.tolist() == ["cell5", "cell2"]
+    assert isinstance(model.get_normalized_expression(return_numpy=True), np.ndarray)
+
+
+def test_draws_and_their_mean(model):
+    every = model.get_normalized_expression(n_samples=4, return_mean=False)
+    assert every.shape == (4, CELLS, GENES) and every.std(0).max() > 0
+    np.testing.assert_allclose(every, softmax(decoded(model, 4)[..., :GENES], axis=-1), rtol=1e-5)
+    np.testing.assert_allclose(model.get_normalized_expression(n_samples=4), every.mean(0), rtol=1e-5)
+
+
+def test_another_batch_changes_the_decoder_alone(model):
+    """The context is age, which stays, and three plates; the places are those of the real batches."""
+    context = np.array(model._data.context)
+    first, batches = model._schema.batch
+    assert batches == 3 and context.shape == (CELLS, 4)
+    shares = []
+    for place in (0, 2):
+        context[:, first : first + batches] = np.eye(batches)[place]
+        shares.append(softmax(decoded(model, 1, context)[0][:, :GENES], axis=1))
+    for names, expected in (("p1", shares[0]), (["p3"], shares[1]), (["p1", "p3"], np.mean(shares, 0))):
+        np.testing.assert_allclose(model.get_normalized_expression(transform_batch=names), expected, rtol=1e-5)
+    assert np.abs(shares[0] - shares[1]).max() > 1e-4
+
+
+def test_size_factors_are_rates_per_unit():
+    adata = cells()
+    made = trained(adata, {"size_factor_key": "factor"})
+    outputs = decoded(made, 1)[0]
+    np.testing.assert_allclose(made.get_normalized_expression(), np.exp(outputs), rtol=1e-5)
+    factors = adata.obs["factor"].to_numpy()[:, None]
+    np.testing.assert_allclose(made.get_normalized_expression(library_size="latent"), factors * np.exp(outputs), 1e-5)
+
+
+@pytest.mark.parametrize("space", ["h3:0.7", "h2,e2", "e3"])
+def test_coordinates(space):
+    made = trained(space=space)
+    dims = [int(factor[1]) for factor in space.split(",")]
+    tangent, ball, ambient = (made.get_latent_representation(coordinates=n) for n in ("tangent", "ball", "ambient"))
+    found = embed(made._fitted, made._data)
+    np.testing.assert_array_equal(tangent, found.tangent)
+    np.testing.assert_array_equal(ball, found.ball)
+    assert tangent.shape == ball.shape == (CELLS, sum(dims)) and ambient.shape == (CELLS, sum(dims) + len(dims))
+    start = 0
+    for dim, factor in zip(dims, found.placed, strict=True):
+        time, points = ambient[:, start], ambient[:, start + 1 : start + 1 + dim]
+        np.testing.assert_allclose(time**2 - factor.c * (points**2).sum(1), 1.0, rtol=1e-9)
+        start += dim + 1
+    _, variance = made.get_latent_representation(return_dist=True)
+    units = [1.0] if len(dims) == 1 else [factor.unit for factor in found.placed]
+    expected = np.concatenate(
+        [
+            np.tile((s / u)[:, None] ** 2, d)
+            for s, u, d in zip(found.sigma.reshape(CELLS, -1).T, units, dims, strict=True)
+        ],
+        1,
+    )
+    np.testing.assert_allclose(variance, expected)
+    drawn = made.get_latent_representation(give_mean=False)
+    assert drawn.shape == tangent.shape and np.abs(drawn - tangent).max() > 0.01
+
+
+def test_flat_draws_have_the_spread_that_is_told():
+    made = trained(curvature=0, n_latent=2)
+    mean, variance = made.get_latent_representation(return_dist=True)
+    standard = (made.get_latent_representation(give_mean=False) - mean) / np.sqrt(variance)
+    assert abs(standard.mean()) < 0.25 and 0.8 < standard.std() < 1.2
+
+
+# --- refined posteriors -----------------------------------------------------------------------------------------------
+
+
+def test_refined_posteriors_are_better_in_their_own_family(model):
+    fitted = model._fitted
+    network, batch = fitted.model, fitted.rows(model._data).batch(torch.arange(CELLS))
+
+    before, after = network.head_outputs(batch), refined_outputs(network, batch, 40, rows=32)
+    noise = network.noise(1, 2000, torch.Generator().manual_seed(7))
+
+    def elbo(head):
+        with torch.no_grad():
+            reconstruction, kl = network.terms(batch, noise, head=head)
+        return (reconstruction - kl).mean(0)
+
+    assert after.shape == before.shape
+    assert elbo(after).mean() > elbo(before).mean() + 0.05 and (elbo(after) > elbo(before) - 0.1).all()
+    np.testing.assert_array_equal(refined_outputs(network, batch, 0).detach(), before.detach())
+    # Each row by itself.
+    one = refined_outputs(network, batch.map(lambda part: part[4:5]), 40)
+    np.testing.assert_allclose(one, after[4:5], atol=1e-6)
+
+    plain, ess = model.get_marginal_ll(n_mc_samples=100, return_ess=True)
+    better, more = model.get_marginal_ll(n_mc_samples=100, return_ess=True, refine=40)
+    assert more.mean() > 1.3 * ess.mean() and better > plain - 0.05
+    assert ess.shape == (CELLS,) and ess.min() >= 1 and more.max() <= 100
+    assert model.get_marginal_ll(n_mc_samples=100, refine=0) == plain
+    generator = torch.Generator().manual_seed(fitted.config.seed)
+    by_hand = marginal_likelihood(network, batch, 100, generator).log_prob
+    assert float(by_hand.mean()) == plain
+
+
+def test_refined_estimates_agree_with_quadrature():
+    made = trained(curvature=0, n_latent=1, neighbours="off", keys={})
+    network, batch = made._fitted.model, made._fitted.rows(made._data).batch(torch.arange(CELLS))
+    grid = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+    scale = float(made._fitted.figures[0].prior_scale)
+    with torch.no_grad():
+        joint = network.reconstruction((scale * grid)[:, None, None].expand(-1, CELLS, 1), batch)
+    weights = torch.distributions.Normal(0.0, 1.0).log_prob(grid) + (grid[1] - grid[0]).log()
+    exact = torch.logsumexp(joint + weights[:, None], 0).numpy()
+    found, ess = made.get_marginal_ll(n_mc_samples=2000, return_mean=False, refine=30, return_ess=True)
+    np.testing.assert_allclose(found, exact, atol=0.02)
+    assert np.median(ess) > 1700
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_commands_open_what_was_saved(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model.save("run", save_anndata=True)
+    data, _ = load("run/adata.h5ad", schema=model._schema)
+    assert data.fingerprint == model._data.fingerprint
+    said = curvae("view", "run", "-o", "map.html")
+    assert said.code == 0 and Path("map.html").exists(), said
+    said = curvae("judge", "run/adata.h5ad", "run", "--layer", "counts", "--batch-key", "plate")
+    assert said.code == 0 and f"{CELLS} rows matched by id" in said.out + said.err, said
+    assert curvae("embed", "run", "run/adata.h5ad", "-o", "again.csv").code == 0
+    table, again = pd.read_csv("run/embedding.csv"), pd.read_csv("again.csv")
+    assert table["label"].tolist() == model.adata.obs["kind"].tolist()
+    np.testing.assert_allclose(again.filter(like="tangent"), table.filter(like="tangent"), atol=1e-5)
+    said = curvae("evaluate", "run", "run/adata.h5ad", "--samples", 40, "--refine", 10, "--json")
+    parts = said.json["parts"]
+    assert said.json["refine"] == 10 and parts["train"]["rows"] == 81 and parts["validation"]["rows"] == 9, said
+    plain = curvae("evaluate", "run", "run/adata.h5ad", "--samples", 40)
+    assert "effective sample size" in plain.out and "give --refine 50 or raise --samples" in plain.out
+    assert model.get_marginal_ll(n_mc_samples=40, refine=10) == pytest.approx(
+        (81 * parts["train"]["log_likelihood"] + 9 * parts["validation"]["log_likelihood"]) / 90, abs=0.2
+    )
+    model.save("run", overwrite=True)
+    for refused in ("run", tmp_path):
+        with pytest.raises(CurvaeError, match="exists"):
+            model.save(refused)
+
+
+def test_a_run_of_the_command_line_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    adata = cells()
+    with anndata.settings.override(allow_write_nullable_strings=True):
+        adata.write_h5ad("cells.h5ad")
+    words = "--layer counts --batch-key plate --genes 20 --hidden 8 --epochs 2 -o run"
+    assert curvae("fit", "cells.h5ad", *words.split()).code == 0
+    made = CellVAE.load("run", adata)
+    assert made.get_latent_representation().shape == (CELLS, 2)
+    assert made.get_normalized_expression(transform_batch="p2").shape == (CELLS, 20)
+    made.train(max_epochs=1)
+    without = CellVAE.load("run")
+    assert without.get_latent_representation(adata).shape == (CELLS, 2)
+    for call in (without.get_elbo, without.train):
+        with pytest.raises(CurvaeError, match="loaded without cells"):
+            call()
+
+
+def test_the_map_is_added_to_cells(model):
+    new = cells(40, seed=1)
+    model.write(new, n_neighbours=5)
+    np.testing.assert_array_equal(new.obsm["X_curvae"], model.get_latent_representation(new))
+    assert (np.diff(new.obsp["curvae_distances"].indptr) == 5).all() and "curvae" in new.uns
+    assert set(new.obs) - set(describe(1)) == {"curvae_radius", "curvae_sigma"}
+
+
+# --- new cells --------------------------------------------------------------------------------------------------------
+
+
+def test_new_cells_are_matched_by_gene(model):
+    new = cells(20, seed=2)
+    shuffled = new[:, np.random.default_rng(0).permutation(GENES)].copy()
+    expected = model.get_latent_representation(new)
+    np.testing.assert_allclose(model.get_latent_representation(shuffled), expected, atol=1e-12)
+    np.testing.assert_allclose(model.get_latent_representation(new, indices=[7, 3]), expected[[7, 3]], atol=1e-12)
+    with pytest.warns(UserWarning, match="lacks 2 genes of those that the model was trained on"):
+        model.get_latent_representation(new[:, 2:])
+
+
+def test_unknown_batches_are_placed_and_not_decoded(model):
+    new = cells(20, seed=2)
+    new.obs["plate"] = pd.Categorical(["p9", *["p1"] * 19])
+    with pytest.warns(UserWarning, match="'plate' holds batches that the model was not trained on: 'p9'"):
+        assert model.get_latent_representation(new).shape == (20, 3)
+    for call in (model.get_normalized_expression, model.get_elbo, model.get_marginal_ll):
+        with pytest.raises(CurvaeError, match=r"does not know the batches 'p9' of 'plate'.*`transform_batch=…`$"):
+            call(new)
+    alone = trained(keys={"batch_key": "plate"})
+    with pytest.warns(UserWarning, match="p9"):
+        assert alone.get_normalized_expression(new, transform_batch="p2").shape == (20, GENES)
+
+
+def test_an_encoder_that_is_told_batches_refuses_others():
+    made = trained(keys={"batch_key": "plate"}, advanced={"encode_covariates": True})
+    new = cells(20, seed=2)
+    assert made.get_latent_representation(new).shape == (20, 3)
+    new.obs["plate"] = "p9"
+    with pytest.raises(CurvaeError, match=r"does not know the batches 'p9' of 'plate'.*mapping of queries"):
+        made.get_latent_representation(new)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"use_observed_lib_size": False}, "`use_observed_lib_size=False` is not supported"),
+        ({"latent_distribution": "ln"}, "`latent_distribution` means nothing to CellVAE"),
+        ({"gene_likelihood": "normal"}, "`gene_likelihood` must be one of nb, zinb, poisson; got 'normal'"),
+        ({"dispersion": "gene-label"}, "`dispersion` must be one of gene, gene-batch, gene-cell"),
+        ({"n_latent": 0}, "`n_latent` must be"),
+        ({"n_layers": 0}, "`n_layers` must be a whole number of at least 1"),
+        ({"dropout_rate": 2}, "`dropout_rate` must be"),
+        ({"advanced": {"nonsense": 1}}, "`nonsense` means nothing to CellVAE"),
+    ],
+)
+def test_settings_that_are_refused(settings, says):
+    adata = cells(20)
+    CellVAE.setup_anndata(adata, layer="counts")
+    with pytest.raises(CurvaeError, match=re.escape(says)) as raised:
+        CellVAE(adata, **settings)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"plan_kwargs": {"lr": 1e-3}}, "`plan_kwargs` means nothing to CellVAE.train"),
+        ({"datamodule": None}, "`datamodule` means nothing"),
+        ({"devices": 2}, "`devices` must be one device"),
+        ({"accelerator": "tpu"}, "`accelerator` must be one of"),
+        ({"train_size": 0.9, "validation_size": 0.2}, "add up to at most 1"),
+        ({"train_size": 0}, "add up to at most 1"),
+        ({"max_epochs": 0}, "`epochs` must be"),
+    ],
+)
+def test_trainings_that_are_refused(how, says):
+    adata = cells(20)
+    CellVAE.setup_anndata(adata, layer="counts")
+    with pytest.raises(CurvaeError, match=re.escape(says)) as raised:
+        CellVAE(adata).train(**how)
+    assert "\n" not in str(raised.value)
+
+
+def test_other_mistakes_are_one_line(model):
+    adata = cells(20)
+    for call, says in (
+        (lambda: CellVAE(adata), "is not set up; call CellVAE.setup_anndata"),
+        (lambda: CellVAE(adata.X), "`adata` must be an AnnData object, got a ndarray"),
+        (lambda: CellVAE.setup_anndata(adata, batch_key="plat"), "no column 'plat' for `batch_key=…`; did you mean"),
+        (lambda: CellVAE.setup_anndata(adata, categorical_covariate_keys="plate"), "is the text 'plate'; give a list"),
+        (lambda: trained_without(adata), "is not trained yet; call `train` first"),
+        (lambda: model.get_normalized_expression(gene_list=["g1", "x"]), "genes that the model does not know: 'x'"),
+        (lambda: model.get_normalized_expression(transform_batch="p7"), "does not know, 'p7'; it knows 'p1', 'p2'"),
+        (lambda: model.get_normalized_expression(n_samples_overall=9), "`n_samples_overall` means nothing"),
+        (lambda: model.get_latent_representation(coordinates="flat"), "`coordinates` must be one of tangent, ball, am"),
+        (lambda: model.get_marginal_ll(refine=-1), "`refine` must be a whole number of steps from 0 on, got -1"),
+        (lambda: CellVAE.setup_anndata(adata, layer="none") or CellVAE(adata), "has no layer 'none'"),
+        (lambda: CellVAE.setup_anndata(adata) or CellVAE(adata), "not all values are whole numbers"),
+    ):
+        with pytest.raises(CurvaeError) as raised:
+            call()
+        assert says in str(raised.value) and "\n" not in str(raised.value)
+
+
+def trained_without(adata):
+    CellVAE.setup_anndata(adata, layer="counts")
+    return CellVAE(adata).get_latent_representation()
+
+
+def test_anndata_is_asked_for(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "anndata", None)
+    with pytest.raises(CurvaeError, match=r"CellVAE needs anndata; pip install anndata or 'curvae\[cells\]'$"):
+        CellVAE.setup_anndata(None)
+
+
+def test_parts_of_the_cells_and_early_stopping():
+    adata = cells()
+    CellVAE.setup_anndata(adata, layer="counts")
+    made = CellVAE(adata, n_hidden=8)
+    made.train(max_epochs=2, train_size=0.5, validation_size=0.2)
+    assert made._fitted.split.counts == (45, 18) and made._fitted.config.patience is None
+    assert made._fitted.config.dim == 10 and made._fitted.config.hidden == (8,)
+    made.train(max_epochs=2, train_size=1.0)
+    assert "elbo_validation" not in made.history
+    made.train(max_epochs=3, early_stopping=True, early_stopping_patience=2)
+    assert made._fitted.config.patience == 2 and made._fitted.keeps_best
