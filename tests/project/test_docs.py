@@ -27,6 +27,7 @@ PAGES = [
 SOURCE = ROOT / "src" / "curvae"
 
 
+@pytest.mark.filterwarnings("ignore:The '.*' option is deprecated")  # of pandas 3, by anndata 0.12
 @pytest.mark.parametrize("name", pages_with_examples())
 def test_examples_run(name, tmp_path, monkeypatch):
     text = pages_with_examples()[name].read_text(encoding="utf-8")

@@ -19,6 +19,7 @@ import pytest
 import torch
 from scipy import sparse
 
+from cell_files import counts, describe, write_h5ad
 from curvae import PoincareBall, PoincareVAE
 from curvae.data import branching_diffusion, flat
 from curvae.paper.experiment import Experiment, Page, Shard
@@ -154,7 +155,13 @@ def _sources() -> str:
     return ""
 
 
+def _cell_file() -> str:
+    write_h5ad(Path("cells.h5ad"), counts(120), describe(120), layers={"counts": counts(120)})
+    return ""
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "guide-cells": _cell_file,
     "guide-faithful": _faithful,
     "guide-graph": _graphs,
     "guide-many": _many,
@@ -225,6 +232,7 @@ def _page(name: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The '.*' option is deprecated")  # of pandas 3, by anndata 0.12
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.docs if name == "gallery" else ()) for name in PAGES]
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data import Column, Dataset, Schema
+from ..data import Column, Dataset
 from ..data.cells import read_anndata
 from ..data.columns import FrameTable
 from ..data.disk import in_memory
@@ -59,19 +59,6 @@ def _require_anndata(adata: Any) -> Any:
     if not isinstance(adata, anndata.AnnData):
         raise CurvaeError(f"`adata` must be an AnnData object, got a {type(adata).__name__}; read it with anndata")
     return adata
-
-
-def _config(given: Mapping[str, Any]) -> Config:
-    """Return the settings that parameters stand for; raise in the words of the parameters."""
-    values = {_NAMED.get(name, name): plain(value) for name, value in given.items()}
-    _refuse("CellVAE", values.keys() - described(Config).keys())
-    try:
-        return Config(**values)
-    except CurvaeError as error:
-        text = str(error)
-        for name, setting in _NAMED.items():
-            text = text.replace(f"`{setting}", f"`{name}")
-        raise CurvaeError(text, value=error.value) from None
 
 
 class CellVAE:
@@ -121,29 +108,30 @@ class CellVAE:
         advanced: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        given: dict[str, Any] = {**settings, **(advanced or {})}
-        given |= {"dispersion": dispersion, "gene_likelihood": gene_likelihood}
-        given |= {} if "space" in given else {"n_latent": n_latent}
-        given |= {} if dropout_rate is None else {"dropout_rate": dropout_rate}
-        if n_hidden is not None or n_layers is not None:
-            for name, value in (("n_hidden", n_hidden), ("n_layers", n_layers)):
-                require_count(name, 1 if value is None else value)
-            given["hidden"] = (n_hidden or _WIDTH,) * (n_layers or 1)
-        require_choice("gene_likelihood", gene_likelihood, ("nb", "zinb", "poisson"))
         if not use_observed_lib_size:
             raise CurvaeError(
                 "`use_observed_lib_size=False` is not supported: sizes are observed totals, or given; name a column of "
                 "sizes in setup_anndata with `size_factor_key=…`"
             )
-        self._config = _config(given)
+        require_choice("gene_likelihood", gene_likelihood, ("nb", "zinb", "poisson"))
+        given = {**settings, **(advanced or {}), "dispersion": dispersion, "gene_likelihood": gene_likelihood}
+        given |= {} if "space" in given else {"n_latent": n_latent}
+        given |= {} if dropout_rate is None else {"dropout_rate": dropout_rate}
+        if n_hidden is not None or n_layers is not None:
+            given["hidden"] = (n_hidden or _WIDTH,) * (1 if n_layers is None else n_layers)
+        values = {_NAMED.get(name, name): plain(value) for name, value in given.items()}
+        _refuse("CellVAE", values.keys() - described(Config).keys())
+        try:
+            self._config = Config(**values)
+        except CurvaeError as error:
+            text = str(error).replace("`dim", "`n_latent").replace("`dropout", "`dropout_rate")
+            raise CurvaeError(text, value=error.value) from None
         roles, layer = _read_setup(_require_anndata(adata))
         data, schema = read_anndata(adata, roles, layer=layer, genes="all").finish(None, "error")
-        self._hold(adata, schema, data)
-        self.notes_, self.warnings_ = data.notes, list(data.warnings)
-
-    def _hold(self, adata: Any, schema: Schema, data: Dataset | None) -> None:
+        self._data: Dataset | None
         self.adata, self._schema, self._data = adata, schema, data
         self.is_trained, self.history = False, dict[str, pd.DataFrame]()
+        self.notes_, self.warnings_ = data.notes, list(data.warnings)
 
     # --- data -------------------------------------------------------------------------------------------------------
 
@@ -171,13 +159,7 @@ class CellVAE:
             others: refused.
         """
         _refuse("CellVAE.setup_anndata", others)
-        for name, keys in (
-            ("categorical_covariate_keys", categorical_covariate_keys),
-            ("continuous_covariate_keys", continuous_covariate_keys),
-        ):
-            if isinstance(keys, str):
-                raise CurvaeError(f"`{name}` is the text {keys!r}; give a list of columns")
-        known: dict[str, Any] = {
+        roles: dict[str, Any] = {
             "layer": layer,
             "batch_key": batch_key,
             "labels_key": labels_key,
@@ -185,13 +167,14 @@ class CellVAE:
             "categorical_covariate_keys": [*(categorical_covariate_keys or ())] or None,
             "continuous_covariate_keys": [*(continuous_covariate_keys or ())] or None,
         }
-        setup = {name: value for name, value in known.items() if value is not None}
+        setup = {name: value for name, value in roles.items() if value is not None}
         check_roles(Path("AnnData"), _roles(setup), [str(name) for name in _require_anndata(adata).obs])
         adata.uns[_SETUP] = setup
 
-    def _read(self, adata: Any, indices: Any, decode: bool = True) -> Dataset:
+    def _read(self, adata: Any, indices: Any, others: Iterable[str] = (), decode: bool = True) -> Dataset:
         """Read cells as the model knows them, by default its own; of batches that it does not know, raise where the
-        decoder or the encoder needs them, and warn otherwise."""
+        decoder or the encoder needs them, and warn otherwise. Other arguments of a method are refused."""
+        _refuse("CellVAE", others)
         if not self.is_trained:
             raise CurvaeError("the model is not trained yet; call `train` first")
         if adata is None:
@@ -215,16 +198,13 @@ class CellVAE:
         column = self._batches
         if column is not None and column.name in cells.obs:
             unseen = FrameTable(Path("AnnData"), cells.obs.reset_index(drop=True)).unseen_categories(column)
-            if unseen and self._fitted.config.encode_covariates:
+            encoded = self._fitted.config.encode_covariates
+            if unseen and (decode or encoded):
+                mapping = "which with `encode_covariates` takes a mapping of queries; train with all batches"
+                others = "which get_normalized_expression decodes as of others with `transform_batch=…`"
                 raise CurvaeError(
-                    f"the encoder does not know the batches {quoted(unseen)} of {column.name!r}, which with "
-                    "`encode_covariates` takes a mapping of queries; train with all batches, or without this setting"
-                )
-            if unseen and decode:
-                raise CurvaeError(
-                    f"the decoder does not know the batches {quoted(unseen)} of {column.name!r}; leave these cells "
-                    "out, or decode them as of another batch, as get_normalized_expression does with "
-                    "`transform_batch=…`"
+                    f"the model does not know the batches {quoted(unseen)} of {column.name!r}, "
+                    f"{mapping if encoded else others}, or leave these cells out"
                 )
         for text in data.warnings:
             warnings.warn(text, stacklevel=4)
@@ -297,14 +277,11 @@ class CellVAE:
         self._fitted, self._embedding, self._table = fitted.double(), embedding, table
         self._description = {name: description[name] for name in ("data", "summary")}
         self.is_trained, self.history = True, {}
-        records = pd.DataFrame(fitted.history)
-        epochs = pd.Index(records["epoch"] - 1, name="epoch")
+        records = pd.DataFrame(fitted.history).set_index("epoch")
+        records.index -= 1
         for name, (figure, sign) in _FIGURES.items():
-            for part, prefix in (("train", ""), ("validation", "validation_")):
-                if prefix + figure in records:
-                    key = f"{name}_{part}"
-                    values = pd.Series(sign * records[prefix + figure].to_numpy(), epochs)
-                    self.history[key] = values.dropna().to_frame(key)
+            if figure in records:
+                self.history[name] = (sign * records[figure]).dropna().to_frame(name)
 
     # --- places -----------------------------------------------------------------------------------------------------
 
@@ -334,17 +311,15 @@ class CellVAE:
                 time, at first.
             others: refused.
         """
-        _refuse("CellVAE.get_latent_representation", others)
         require_choice("coordinates", coordinates, _COORDINATES)
-        data = self._read(adata, indices, decode=False)
+        data = self._read(adata, indices, others, decode=False)
         found = self._embed(data)
         if return_dist:
             units = [one.unit for one in found.placed] if len(found.placed) > 1 else [1.0]
             sigma = found.sigma.reshape(len(found), -1) / units
             return found.tangent, np.repeat(sigma**2, [one.dim for one in found.placed], 1)
         if not give_mean:
-            drawn = [z[0] for _, z, _ in self._draws(data, 1, self._generator())]
-            found = replace(found, space=torch.cat(drawn).cpu().numpy())
+            found = replace(found, space=self._at_draws(data, 1, lambda batch, z, kl, generator: {"z": z})["z"][0])
         if coordinates != "ambient":
             return found.tangent if coordinates == "tangent" else found.ball
         parts = [(part.chart.space.time(part.points)[:, None], part.points) for part in found.parts]
@@ -362,29 +337,27 @@ class CellVAE:
 
     # --- the model of counts ----------------------------------------------------------------------------------------
 
-    def _generator(self) -> torch.Generator:
-        return torch.Generator(self._fitted.model.device).manual_seed(self._fitted.config.seed)
-
     @torch.no_grad()
-    def _draws(
-        self, data: Dataset, n_samples: int, generator: torch.Generator
-    ) -> Iterator[tuple[Batch, Tensor, Tensor]]:
-        """Yield cells in batches, draws of their places, (n_samples, cells, width), and log q − log p there."""
+    def _at_draws(self, data: Dataset, n_samples: int, function: Any) -> dict[str, Array]:
+        """Return what a function tells of places drawn from the posteriors of cells, each (n_samples, cells, …).
+
+        It is called with a batch, places z and log q − log p there, and the source of noise.
+        """
         require_count("n_samples", n_samples)
-        rows, model = self._fitted.rows(data), self._fitted.model
-        step = max(1, _OUTPUTS // (n_samples * model.likelihood.outputs))
-        for index in torch.arange(len(rows)).split(step):
+        rows, model, found = self._fitted.rows(data), self._fitted.model, []
+        generator = torch.Generator(model.device).manual_seed(self._fitted.config.seed)
+        for index in torch.arange(len(rows)).split(max(1, _OUTPUTS // (n_samples * model.likelihood.outputs))):
             batch = rows.batch(index)
-            yield batch, *model.draw(batch, model.noise(len(batch), n_samples, generator))
+            z, kl = model.draw(batch, model.noise(len(batch), n_samples, generator))
+            parts = function(batch, z, kl, generator)
+            found.append({name: part.cpu().numpy() for name, part in parts.items()})
+        return {name: np.concatenate([part[name] for part in found], 1) for name in found[0]}
 
-    @torch.no_grad()
-    def _parameters(self, data: Dataset, n_samples: int, size: float | None = None) -> Iterator[dict[str, Array]]:
-        """Yield the parameters of the counts of some cells after others, each (n_samples, cells, genes)."""
+    def _parameters(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Compute the parameters of the counts of cells, each (n_samples, cells, genes)."""
         model: Any = self._fitted.model
-        for batch, z, _ in self._draws(data, n_samples, self._generator()):
-            known = batch if size is None else batch.joined(size=torch.full_like(z[0, :, 0], size))
-            found = model.likelihood.count_parameters(model.decode(z, known.context), known)
-            yield {name: values.float().cpu().numpy() for name, values in found.items()}
+        found = model.likelihood.count_parameters(model.decode(z, batch.context), batch)
+        return {name: values.float() for name, values in found.items()}
 
     def _genes(self, gene_list: Sequence[str] | None) -> NDArray[np.bool_]:
         """Tell which genes are asked for, in the order of the model."""
@@ -396,18 +369,17 @@ class CellVAE:
     def _as_of(self, data: Dataset, batch: Any) -> Dataset:
         """Return cells as if they were of another batch for the decoder."""
         column = self._batches
-        if column is None or column.categories is None:
-            raise CurvaeError("the model knows no batches; leave out `transform_batch=…`")
-        if str(batch) not in column.categories:
+        known = () if column is None else column.categories or ()
+        if str(batch) not in known:
             raise CurvaeError(
-                f"`transform_batch` names a batch that the model does not know, {str(batch)!r}; it knows "
-                f"{quoted(column.categories)}"
+                f"`transform_batch` names a batch that the model does not know, {str(batch)!r}; "
+                + (f"it knows {quoted(known)}" if known else "it knows none")
             )
         if data.context is None and len(self._schema.covariates) > 1:
             self._fitted.require_covariates(data, self._schema, "adata", True)
         first, count = self._schema.batch
         context = np.zeros((len(data), count)) if data.context is None else np.array(in_memory(data.context))
-        context[:, first : first + count] = np.eye(count)[column.categories.index(str(batch))]
+        context[:, first : first + count] = np.eye(count)[known.index(str(batch))]
         return replace(data, context=context, context_names=self._schema.context_names)
 
     def get_normalized_expression(
@@ -436,19 +408,20 @@ class CellVAE:
             return_numpy: return an array in place of a data frame.
             others: refused.
         """
-        _refuse("CellVAE.get_normalized_expression", others)
-        genes, size = self._genes(gene_list), None if library_size == "latent" else float(library_size)
-        data = self._read(adata, indices, decode=transform_batch is None)
+        genes = self._genes(gene_list)
+        data = self._read(adata, indices, others, decode=transform_batch is None)
+
+        def shares(batch: Batch, z: Tensor, *_: Any) -> dict[str, Tensor]:
+            size = {} if library_size == "latent" else {"size": torch.full_like(z[0, :, 0], float(library_size))}
+            return {"mean": self._parameters(z, batch.joined(**size))["mean"][..., genes]}
+
         names = transform_batch if isinstance(transform_batch, list | tuple | np.ndarray) else [transform_batch]
-        total: Any = 0.0
-        for name in names:
-            shown = data if name is None else self._as_of(data, name)
-            parts = [found["mean"][..., genes] for found in self._parameters(shown, n_samples, size)]
-            total = total + np.concatenate(parts, 1) / len(names)
-        every = n_samples > 1 and not return_mean
-        if every or return_numpy:
-            return total if every else total.mean(0)
-        return pd.DataFrame(total.mean(0), in_memory(data.ids), np.array(self._schema.names)[genes])
+        shown = [data if name is None else self._as_of(data, name) for name in names]
+        found = sum(self._at_draws(one, n_samples, shares)["mean"] / len(shown) for one in shown)
+        if n_samples > 1 and not return_mean:
+            return found
+        mean = np.mean(found, 0)
+        return mean if return_numpy else pd.DataFrame(mean, in_memory(data.ids), np.array(self._schema.names)[genes])
 
     def get_likelihood_parameters(
         self, adata: Any = None, indices: Any = None, n_samples: int = 1, give_mean: bool = False, **others: Any
@@ -459,12 +432,10 @@ class CellVAE:
         "dropout"; each (cells, genes), or of several draws (n_samples, cells, genes), of which `give_mean` takes the
         mean.
         """
-        _refuse("CellVAE.get_likelihood_parameters", others)
-        parts = list(self._parameters(self._read(adata, indices), n_samples))
-        found = {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]}
+        data = self._read(adata, indices, others)
+        found = self._at_draws(data, n_samples, lambda batch, z, *_: self._parameters(z, batch))
         return {name: values.mean(0) if give_mean or n_samples == 1 else values for name, values in found.items()}
 
-    @torch.no_grad()
     def posterior_predictive_sample(
         self,
         adata: Any = None,
@@ -474,37 +445,31 @@ class CellVAE:
         **others: Any,
     ) -> Array:
         """Draw counts for cells like those given, (cells, genes), or of several draws (cells, genes, n_samples)."""
-        _refuse("CellVAE.posterior_predictive_sample", others)
-        genes, generator, model = self._genes(gene_list), self._generator(), self._fitted.model
-        found = []
-        for batch, z, _ in self._draws(self._read(adata, indices), n_samples, generator):
-            drawn = model.likelihood.sample(model.decode(z, batch.context), batch, generator)
-            found.append(drawn.cpu().numpy()[..., genes])
-        counts = np.concatenate(found, 1)
+        genes, model, data = self._genes(gene_list), self._fitted.model, self._read(adata, indices, others)
+
+        def draw(batch: Batch, z: Tensor, kl: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+            return {"x": model.likelihood.sample(model.decode(z, batch.context), batch, generator)[..., genes]}
+
+        counts = self._at_draws(data, n_samples, draw)["x"]
         return counts[0] if n_samples == 1 else np.moveaxis(counts, 0, -1)
 
     def get_elbo(self, adata: Any = None, indices: Any = None, *, return_mean: bool = True, **others: Any) -> Any:
         """Compute the evidence lower bound of cells from one draw of each, higher being better: its mean, or each."""
-        _refuse("CellVAE.get_elbo", others)
-        reconstruction, kl = self._terms(adata, indices)
+        reconstruction, kl = self._terms(self._read(adata, indices, others))
         return float((reconstruction - kl).mean()) if return_mean else reconstruction - kl
 
     def get_reconstruction_error(
         self, adata: Any = None, indices: Any = None, *, return_mean: bool = True, **others: Any
     ) -> dict[str, Any]:
         """Compute −log p(x | z) of cells at one draw of each, lower being better, as "reconstruction_loss"."""
-        _refuse("CellVAE.get_reconstruction_error", others)
-        reconstruction, _ = self._terms(adata, indices)
+        reconstruction, _ = self._terms(self._read(adata, indices, others))
         return {"reconstruction_loss": float(-reconstruction.mean()) if return_mean else -reconstruction}
 
-    @torch.no_grad()
-    def _terms(self, adata: Any, indices: Any) -> tuple[Array, Array]:
+    def _terms(self, data: Dataset) -> tuple[Array, Array]:
         """Compute log p(x | z) and log q(z | x) − log p(z) of cells at a draw of each."""
-        draws, found = self._draws(self._read(adata, indices), 1, self._generator()), []
-        for batch, z, kl in draws:
-            found.append((self._fitted.model.reconstruction(z, batch)[0], kl[0]))
-        reconstruction, kls = (torch.cat(part).cpu().numpy() for part in zip(*found, strict=True))
-        return reconstruction, kls
+        model = self._fitted.model
+        found = self._at_draws(data, 1, lambda batch, z, kl, _: {"x": model.reconstruction(z, batch), "kl": kl})
+        return found["x"][0], found["kl"][0]
 
     def get_marginal_ll(
         self,
@@ -527,9 +492,8 @@ class CellVAE:
             return_ess: return the effective sample sizes too, (cells,): estimates that rest on few of them are too low.
             others: refused.
         """
-        _refuse("CellVAE.get_marginal_ll", others)
         require_count("n_mc_samples", n_mc_samples, "importance_samples")
-        data = self._read(adata, indices)
+        data = self._read(adata, indices, others)
         found = likelihoods(self._fitted, data, n_mc_samples, self._fitted.config.seed, refine=refine)
         log_prob = found.require_finite(in_memory(data.ids)).log_prob
         result = float(log_prob.mean()) if return_mean else log_prob
@@ -556,10 +520,9 @@ class CellVAE:
         folder = Path(dir_path)
         if not self.is_trained:
             raise CurvaeError("the model is not trained yet; call `train` first")
-        if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / CONFIG).is_file())):
-            raise CurvaeError(f"{folder} exists and holds something else than a run; choose another name")
-        if folder.exists() and any(folder.iterdir()) and not overwrite:
-            raise CurvaeError(f"{folder} exists; choose another name, or give `overwrite=True`")
+        fresh = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+        if not fresh and not (overwrite and (folder / CONFIG).is_file()):
+            raise CurvaeError(f"{folder} exists; choose another name, or overwrite a run with `overwrite=True`")
         write_tables(embedding_path(folder, len(self._table)), [self._table])
         save_fitted(folder, self._fitted, self._embedding, self._description)
         if save_anndata:
@@ -588,7 +551,7 @@ class CellVAE:
             adata = require("anndata", f"{_STORED} needs anndata to be read").read_h5ad(folder / _STORED)
         new = cls.__new__(cls)
         new._config = fitted.config
-        new._hold(adata, schema, None)
+        new.adata, new._schema, new._data = adata, schema, None
         facts = description["data"]
         new.notes_, new.warnings_ = tuple(facts.get("notes", ())), list(facts.get("warnings", ()))
         fitted.model.to(_device(accelerator, "auto"))
@@ -599,7 +562,14 @@ class CellVAE:
 
 
 # Of `history`: figures of records, and with which sign.
-_FIGURES = {"elbo": ("elbo", -1), "reconstruction_loss": ("reconstruction", -1), "kl_local": ("kl", 1)}
+_FIGURES = {
+    "elbo_train": ("elbo", -1),
+    "elbo_validation": ("validation_elbo", -1),
+    "reconstruction_loss_train": ("reconstruction", -1),
+    "reconstruction_loss_validation": ("validation_reconstruction", -1),
+    "kl_local_train": ("kl", 1),
+    "kl_local_validation": ("validation_kl", 1),
+}
 
 
 def _read_setup(adata: Any) -> tuple[Roles, str | None]:
