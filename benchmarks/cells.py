@@ -4,6 +4,7 @@ python -m benchmarks.cells export               the counts, from the files in $C
 python -m benchmarks.cells ours [DATA ...]      our models; on CUDA if there is one
 python -m benchmarks.cells_peers FOLDER         the others, in an environment that has them (see there)
 python -m benchmarks.cells rate                 cells a second on CUDA, resident and from the memory of the host
+python -m benchmarks.cells pictures             the maps of two data sets, flat and curved, as docs/images/cells-*.png
 python -m benchmarks.cells results              all figures, as results/cells.json
 
 Five seeds, each with a split of its own: a tenth of the cells for validation, a tenth for tests. All see the same 2,000
@@ -20,6 +21,7 @@ prevailing line? On the simulated tree, tree: the rank correlation of distances 
 from __future__ import annotations
 
 import argparse
+import io
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -31,6 +33,8 @@ from unittest import mock
 import joblib
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+from PIL import Image
 from scipy import sparse
 from scipy.stats import spearmanr
 
@@ -40,13 +44,17 @@ from curvae.hierarchy import faithfulness
 from curvae.maps.embedding import Embedding
 from curvae.maps.faithfulness import places_of
 from curvae.maps.statistics import mean_interval
+from curvae.plotting import disc, fit_window
+from curvae.plotting.style import colouring
 from curvae.training import Config, Fitted, embed, fit_many
 from curvae.training.evaluate import likelihoods
 from curvae.training.rows import Split, random_split
 from curvae.training.rows_problem import plan_rows
 from curvae.training.storage import read_json, versions, write_json
 
-__all__ = ["FOLDER", "RESULT", "main", "table"]
+from .examples import IMAGES, shrink
+
+__all__ = ["DATA", "FOLDER", "RESULT", "main", "rates", "table"]
 
 RESULT = Path(__file__).parent.parent / "results" / "cells.json"
 FOLDER = Path("runs/cells")
@@ -289,6 +297,28 @@ def rate() -> None:
     write_json(FOLDER / "rate.json", {**found, "card": torch.cuda.get_device_name()})
 
 
+def pictures() -> None:
+    """Draw the default maps of two data sets by label and by batch, curved above and flat below."""
+    for name in ("kang", "cellmix"):
+        held = read(name)
+        parts = np.sort([[int(n) for n in one.split("_")] for one in held["label"]], 1) if name == "cellmix" else None
+        label = held["label"] if parts is None else parts[:, 2] / parts.sum(1)
+        configs = [Config(likelihood="nb", curvature=c, neighbours="both") for c in (1.0, 0.0)]
+        found = fit_many(configs, arrays_of(held), splits=splits_of(held)[:1] * 2)
+        figure = Figure(figsize=(8.0, 8.0), layout="constrained")
+        for row, one in zip(figure.subplots(2, 2), found, strict=True):
+            own = embed(one, arrays_of(held))
+            for ax, values, title in zip(row, (label, held["batch"].astype(str)), ("label", "batch"), strict=True):
+                colours = colouring(values, len(values))
+                disc(ax, own.chart, reach=fit_window(own.ball))
+                order = np.random.default_rng(0).permutation(len(values))
+                ax.scatter(*own.ball[order].T, s=2, c=colours.colours[order], linewidths=0, zorder=2)
+                ax.set_title(f"c = {one.config.curvature:g}, by {title}", fontsize=10)
+        stream = io.BytesIO()
+        figure.savefig(stream, dpi=120)
+        shrink(Image.open(stream), IMAGES / f"cells-{name}.png")
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
@@ -367,7 +397,15 @@ _SHOWN = {
 }
 
 
-def table(result: dict[str, Any], name: str) -> str:
+def rates(result: dict[str, Any]) -> str:
+    """Tabulate how many cells a second are trained on."""
+    known = result["rate"]
+    rows = (("on the device", "resident"), ("sparse, in the memory of the host", "host"))
+    lines = [f"| on one {known['card']}, the counts lie | cells a second |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {name} | {known[key]:,.0f} |" for name, key in rows)])
+
+
+def table(name: str, result: dict[str, Any]) -> str:
     """Tabulate the figures of one data set."""
     own = [row for row in result["rows"] if row["data"] == name]
     columns = [key for key in _SHOWN if any(key in row for row in own)]
@@ -388,7 +426,7 @@ def table(result: dict[str, Any], name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=("export", "ours", "rate", "results"))
+    parser.add_argument("task", choices=("export", "ours", "rate", "pictures", "results"))
     parser.add_argument("data", nargs="*", choices=[[], *DATA], default=[])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--dims", nargs="+", type=int, default=list(DIMS))
@@ -399,10 +437,8 @@ def main() -> None:
         export(names)
     elif asked.task == "ours":
         ours(names, asked.variants, asked.dims, "cuda" if torch.cuda.is_available() else "cpu", asked.steps)
-    elif asked.task == "rate":
-        rate()
     else:
-        results()
+        {"rate": rate, "pictures": pictures, "results": results}[asked.task]()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from curvae.paper import EXPERIMENTS
 from curvae.paper.experiment import table_lines
 from curvae.training.storage import versions
 
-from . import calibration, default_map, gallery, graph_scale, graph_tables, processes, scale, viewer
+from . import calibration, cells, default_map, gallery, graph_scale, graph_tables, processes, scale, viewer
 from .briefs import BRIEFS, brief
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 from .maps import results as maps
@@ -236,6 +236,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "scale_processes": processes.table,
     "graph_scale": graph_scale.table,
     "default_map": default_map.table,
+    "cells_rate": cells.rates,
+    **{f"cells_{name}": partial(cells.table, name) for name in cells.DATA},
     **maps.TABLES,
     **graph_tables.TABLES,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},
@@ -248,7 +250,7 @@ def fill(name: str, text: str) -> str:
     def block(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
-        file = re.sub("^(paper|brief)_", "paper/", re.sub("^(gallery|maps|graphs|scale)_.*", r"\1", match[2]))
+        file = re.sub("^(paper|brief)_", "paper/", re.sub("^(gallery|maps|graphs|scale|cells)_.*", r"\1", match[2]))
         path = RESULTS / f"{file}.json"
         if not path.exists():
             command = "curvae paper " if path.parent.name == "paper" else "python -m benchmarks."
