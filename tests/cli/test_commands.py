@@ -335,10 +335,13 @@ def test_rows_are_ranked_among_the_training_rows(run):
         in (found.out)
     )
     # More samples are advised only where there are few.
-    assert "effective samples: the likelihood is rough, and probably too low; raise --samples\n" in found.out
+    assert (
+        "effective samples: the likelihood is rough, and probably too low; give --refine 50 or raise --samples\n"
+        in found.out
+    )
     with mock.patch("curvae.cli.commands._ENOUGH_SAMPLES", 20):
         found = curvae("evaluate", run, "new.csv", "--samples", "20")
-    assert "effective samples: the likelihood is rough, and probably too low\n" in found.out
+    assert "effective samples: the likelihood is rough, and probably too low; give --refine 50\n" in found.out
     ranks = pd.read_csv("new-scores.csv").set_index("id")["training_percentile"]
     assert list(ranks.index) == ["cell0", "cell1", "cell2"] and ranks["cell1"] == 0 and ranks.drop("cell1").min() > 10
 

@@ -16,7 +16,7 @@ from scipy.special import expit, softmax
 from cell_files import counts, describe
 from curvae import CellVAE, CurvaeError
 from curvae.data import load
-from curvae.models import marginal_likelihood
+from curvae.models import marginal, marginal_likelihood
 from curvae.models.marginal import refined_outputs
 from curvae.training import embed
 from running import curvae
@@ -216,7 +216,7 @@ def test_flat_draws_have_the_spread_that_is_told():
 # --- refined posteriors -----------------------------------------------------------------------------------------------
 
 
-def test_refined_posteriors_are_better_in_their_own_family(model):
+def test_refined_posteriors_are_better_in_their_own_family(model, monkeypatch):
     fitted = model._fitted
     network, batch = fitted.model, fitted.rows(model._data).batch(torch.arange(CELLS))
 
@@ -234,6 +234,12 @@ def test_refined_posteriors_are_better_in_their_own_family(model):
     # Each row by itself.
     one = refined_outputs(network, batch.map(lambda part: part[4:5]), 40)
     np.testing.assert_allclose(one, after[4:5], atol=1e-6)
+
+    shared = [marginal_likelihood(network, batch, 30, torch.Generator().manual_seed(1), True, refine=5).log_prob]
+    monkeypatch.setitem(marginal._CHUNK, "cpu", 1 << 12)  # in pieces of a few rows
+    shared.append(marginal_likelihood(network, batch, 30, torch.Generator().manual_seed(1), True, refine=5).log_prob)
+    np.testing.assert_allclose(*shared, rtol=1e-9)
+    monkeypatch.undo()
 
     plain, ess = model.get_marginal_ll(n_mc_samples=100, return_ess=True)
     better, more = model.get_marginal_ll(n_mc_samples=100, return_ess=True, refine=40)
@@ -334,9 +340,7 @@ def test_unknown_batches_are_placed_and_not_decoded(model):
     with pytest.warns(UserWarning, match="'plate' holds batches that the model was not trained on: 'p9'"):
         assert model.get_latent_representation(new).shape == (20, 3)
     for call in (model.get_normalized_expression, model.get_elbo, model.get_marginal_ll):
-        with pytest.raises(
-            CurvaeError, match=r"the batches 'p9' of 'plate'.*`transform_batch=…`, or leave"
-        ):
+        with pytest.raises(CurvaeError, match=r"the batches 'p9' of 'plate'.*`transform_batch=…`, or leave"):
             call(new)
     alone = trained(keys={"batch_key": "plate"})
     with pytest.warns(UserWarning, match="p9"):
