@@ -106,7 +106,8 @@ def test_columns_that_are_asked_for_but_wrong():
     untouched("fit", "t.csv", "--id", "name", "--group", "x", says=["no column 'x' for --group"])
     untouched("fit", "t.csv", "--categorical", "x", says=["no column 'x' for --categorical"])
     np.save("m.npy", np.zeros((9, 2)))
-    untouched("fit", "m.npy", "--label", "kind", says=["only a table or a cell file has columns such as 'kind'", "leave them out"])
+    said = "only a table or a cell file has columns such as 'kind'"
+    untouched("fit", "m.npy", "--label", "kind", says=[said, "leave them out"])
 
 
 def test_missing_values_are_mended_on_request():

@@ -314,11 +314,11 @@ def _shown(task: RowsTask, likelihood: Likelihood) -> tuple[NDArray[np.float64],
 def _axes(x: NDArray[np.float64], effects: Effects | None, dim: int) -> Principal | None:
     """Find the principal components of rows, scaled so that the first has variance 1, and without the directions in
     which covariates move rows; none if rows are all alike there."""
-    if effects is not None:
-        x = x - x @ effects.directions.T @ effects.directions
-    found = principal_axes(x, dim)
-    spread = found.place(x)[:, 0].std()
-    return replace(found, axes=found.axes / spread) if spread > 0 else None
+    left = x if effects is None else x - x @ effects.directions.T @ effects.directions
+    found = principal_axes(left, dim)
+    spread = found.place(left)[:, 0].std()
+    # What rounding leaves of rows in no other direction is nothing.
+    return replace(found, axes=found.axes / spread) if spread > 1e-6 * np.ptp(x, axis=0).max() else None
 
 
 def validation_rows(task: RowsTask) -> NDArray[np.int64]:
