@@ -56,11 +56,11 @@ def scvi_model(held: dict[str, Any], x: Any, part: np.ndarray, dim: int, seed: i
     seconds = time.process_time() - began
     judged = order[2][:JUDGED]
     log_p = model.get_marginal_ll(indices=judged, n_mc_samples=SAMPLES, return_mean=False, batch_size=50)
-    elbo = [float(model.get_elbo(indices=judged[i : i + 1])) for i in range(len(judged))]
+    elbo = model.get_elbo(indices=judged, return_mean=False)
     return {
         "latent": model.get_latent_representation(),
         "log_p": np.asarray(log_p, np.float64).ravel(),
-        "elbo": np.array(elbo),
+        "elbo": np.asarray(elbo, np.float64).ravel(),
         "cpu_seconds": seconds,
     }
 
