@@ -285,18 +285,15 @@ def _write_rows(columns: HdfRows, folder: Path, name: str, storage: Storage) -> 
 def _read_10x(path: Path, layer: str | None, needed: set[str], storage: Storage | None) -> Cells:
     _place(path.name, layer, ())
     with _opened(path, path.name) as file:
-        groups = [name for name in file if "indptr" in file[name]]
+        groups = [name for name, item in file.items() if "indptr" in getattr(item, "keys", tuple)()]
         if len(groups) != 1:
-            raise CurvaeError(
-                f"{path.name} has {count(len(groups), 'matrix')} of 10x Genomics ({quoted(groups)}) and not one; give "
-                "a file with the counts of one genome"
-            )
+            raise CurvaeError(f"{path.name} has {len(groups)} matrices of 10x Genomics; give a file with one")
         group = file[groups[0]]
         places = ("features/id", "features/name", "features/feature_type")
         if "features" not in group:  # of version 2
             places = ("genes", "gene_names", "")
         ids, names, kinds = (group[place].asstr()[...] if place in group else None for place in places)
-        cells, shape = group["barcodes"].asstr()[...], group["shape"][::-1]
+        cells, shape = group["barcodes"].asstr()[...], group["shape"][...][::-1]
     x = _matrix(HdfRows(path, groups[0], shape), storage)
     return _of_10x(path, x, _texts(cells), ids, names, kinds)
 
@@ -460,15 +457,13 @@ def _sort_cells(
         )
     if schema is None:
         batch = [column for column in covariates if column.name == held["batch_key"]]
-        codes = covariate_numbers(cells.obs, batch)[:, 0] if batch else np.zeros(len(cells.names))
-        places, stored = _choose(cells, codes.astype(np.int64), genes)
+        codes = covariate_numbers(cells.obs, batch)[:, 0].astype(np.int64) if batch else None
+        places, stored = _choose(cells, codes, genes)
         x, names = _chosen(cells.x, places), cells.genes[places].tolist()
     else:
         names = list(schema.column_names)
         x = _chosen(cells.x, _matched(cells, names))
-        stored = int(
-            _figures(replace(cells, x=x, genes=np.array(names)), np.zeros(len(cells.names), np.int64))[0].sum()
-        )
+        stored = int(_figures(cells, x, np.array(names))[0].sum())
     if isinstance(x, DiskMatrix):
         x = _held(x, stored, name, storage, messages)
     known = read_roles(cells.obs, held, covariates, held["id"], messages)
@@ -511,7 +506,7 @@ def _matched(cells: Cells, names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _choose(
-    cells: Cells, codes: NDArray[np.int64], asked: int | Literal["all"] | None
+    cells: Cells, codes: NDArray[np.int64] | None, asked: int | Literal["all"] | None
 ) -> tuple[NDArray[np.int64], int]:
     """Choose the genes to train on; return their places and how many counts of them are not 0.
 
@@ -520,12 +515,12 @@ def _choose(
 
     Arguments:
         cells: with all genes.
-        codes: batch of each cell, (cells,).
+        codes: batch of each cell, (cells,); None where there is one.
         asked: how many, if that was asked for; "all" keeps even those without a count.
     """
     if asked is not None and asked != "all":
         require_count("genes", asked)
-    messages, (stored, variance) = cells.messages, _figures(cells, codes)
+    messages, (stored, variance) = cells.messages, _figures(cells, cells.x, cells.genes, codes)
     if asked == "all":
         return np.arange(len(stored)), int(stored.sum())
     places = np.flatnonzero(stored)
@@ -543,12 +538,16 @@ def _choose(
     return places, int(stored[places].sum())
 
 
-def _figures(cells: Cells, codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Check all counts; return in how many cells each gene is, and its variance within batches; see `_choose`."""
-    genes, sizes = len(cells.genes), np.bincount(codes)
+def _figures(
+    cells: Cells, x: Matrix, names: NDArray[np.str_], codes: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Check the counts of genes with these names; return in how many cells each is, and its variance within batches;
+    see `_choose`."""
+    codes = np.zeros(len(cells.names), np.int64) if codes is None else codes
+    genes, sizes = len(names), np.bincount(codes)
     stored, squares, sums = np.zeros(genes, np.int64), np.zeros(genes), np.zeros((len(sizes), genes))
     start, wrong, first = 0, 0, ""
-    for rows in row_blocks(cells.x):
+    for rows in row_blocks(x):
         block = csr_array(rows)
         known = np.isfinite(block.data)
         if bool((block.data[known] % 1 != 0).any()):
@@ -556,8 +555,8 @@ def _figures(cells: Cells, codes: NDArray[np.int64]) -> tuple[NDArray[np.int64],
         bad = np.flatnonzero(~known | (block.data < 0))
         cell = np.repeat(np.arange(start, start + block.shape[0]), np.diff(block.indptr))
         if len(bad) and not first:
-            gene, name = cells.genes[block.indices[bad[0]]], cells.names[cell[bad[0]]]
-            first = f"{block.data[bad[0]]:g} of gene {str(gene)!r} in cell {str(name)!r}"
+            gene, name = str(names[block.indices[bad[0]]]), str(cells.names[cell[bad[0]]])
+            first = f"{block.data[bad[0]]:g} of gene {gene!r} in cell {name!r}"
         wrong += len(bad)
         if not wrong:
             totals = np.maximum(block.sum(1, dtype=np.float64), 1.0)

@@ -44,10 +44,12 @@ def _map_items(embedding: Embedding, n_neighbours: int) -> dict[str, dict[str, A
     further = distances - distances[:, :1]
     chances = np.exp(-further / np.maximum(further.mean(1, keepdims=True), np.finfo(np.float64).tiny))
 
+    order = index.argsort(1)
+    columns = np.take_along_axis(index, order, 1).ravel()
+
     def graph(values: Array) -> csr_array:
-        found = csr_array((values.ravel(), index.ravel(), np.arange(0, rows * k + 1, k)), (rows, rows))
-        found.sort_indices()
-        return found
+        values = np.take_along_axis(values, order, 1)
+        return csr_array((values.ravel(), columns, np.arange(0, rows * k + 1, k)), (rows, rows))
 
     one_way = graph(chances)
     sigma = embedding.sigma.reshape(rows, -1)
