@@ -376,6 +376,7 @@ def test_values_that_are_logarithms_or_fractions():
         "cells.h5ad: not all values are whole numbers; name the layer that holds counts with `layer=…`, but the file "
         "has no layers: give other data"
     )
+    assert "cells.h5ad: not all values" in refusal(write_h5ad(CELLS, csr_array(np.log1p(x))))
     _, schema = load(write_h5ad(CELLS, csr_array(x)), genes=10)
     assert "no counts but log-normalised values" in refusal(write_h5ad(CELLS, logs), schema=schema)
 
@@ -393,6 +394,21 @@ def test_names_that_are_not_there():
     pd.DataFrame({"a": [1, 2]}).to_csv("t.csv", index=False)
     assert "`layer` is about a cell file, and t.csv is none" in refusal("t.csv", layer="a")
     assert "`genes` is about a cell file" in refusal("branching-diffusion", genes=3)
+
+
+def test_entries_in_any_order_and_given_twice():
+    x, random = csr_array(counts()), np.random.default_rng(0)
+    data, indices = [], []
+    for row in range(60):
+        part = slice(x.indptr[row], x.indptr[row + 1])
+        order = random.permutation(2 * (part.stop - part.start))
+        data.append(np.tile(x.data[part], 2)[order])
+        indices.append(np.tile(x.indices[part], 2)[order])
+    twice = csr_array((np.concatenate(data), np.concatenate(indices), 2 * x.indptr), x.shape)
+    for memory in (None, "1MB"):
+        found, _ = load(write_h5ad(CELLS, twice), genes=40, memory=memory)
+        np.testing.assert_array_equal(dense(found.x), 2 * counts())
+        assert in_memory(found.x).has_canonical_format
 
 
 def test_cells_and_genes_without_a_count():

@@ -130,24 +130,21 @@ class HdfRows(RowFile):
         return new
 
     def _read(self, start: int, stop: int) -> Any:
-        rows = self._read_whole(start, stop)
-        return rows if self._genes is None else choose_genes(rows, self._genes)
-
-    def _read_whole(self, start: int, stop: int) -> Any:
-        """Read rows with all columns."""
         with _opened(self.path, self.name) as file:
-            item, shape = file[self._place], (stop - start, self.columns)
-            if not self.sparse:
-                return item[start:stop].astype(self.dtype, copy=False)
-            ends = item["indptr"][start : stop + 1].astype(np.int64)
-            if ends[0] < 0 or (np.diff(ends) < 0).any() or ends[-1] > len(item["data"]):
-                raise ValueError("its row pointers are out of order")
-            data, columns = (item[part][ends[0] : ends[-1]] for part in ("data", "indices"))
-            if len(columns) and not 0 <= columns.min() <= columns.max() < self.columns:
-                raise ValueError("a column index is out of range")
-        rows = csr_array((data.astype(self.dtype, copy=False), columns, ends - ends[0]), shape)
-        rows.sum_duplicates()
-        return rows
+            item = file[self._place]
+            if self.sparse:
+                ends = item["indptr"][start : stop + 1].astype(np.int64)
+                if ends[0] < 0 or (np.diff(ends) < 0).any() or ends[-1] > len(item["data"]):
+                    raise ValueError("its row pointers are out of order")
+                data, columns = (item[part][ends[0] : ends[-1]] for part in ("data", "indices"))
+                if len(columns) and not 0 <= columns.min() <= columns.max() < self.columns:
+                    raise ValueError("a column index is out of range")
+                data = data.astype(self.dtype, copy=False)
+                rows = csr_array((data, columns, ends - ends[0]), (stop - start, self.columns))
+                rows.sum_duplicates()
+            else:
+                rows = item[start:stop].astype(self.dtype, copy=False)
+        return rows if self._genes is None else choose_genes(rows, self._genes)
 
 
 # Cells as they are in a file.

@@ -76,6 +76,7 @@ class DataSource:
         count_name: name of the number of trainings in `config.json`.
         files: other fields that name files, and what the error says where one is not given to a run that is resumed.
         local: fields that a run does not store: where files lie on this machine.
+        later: fields that runs of earlier versions lack.
     """
 
     kind: ClassVar[str]
@@ -83,6 +84,7 @@ class DataSource:
     count_name: ClassVar[str]
     files: ClassVar[Mapping[str, str]] = {}
     local: ClassVar[Collection[str]] = ("path", "cache")
+    later: ClassVar[Collection[str]] = ()
 
     path: str
 
@@ -114,7 +116,8 @@ class DataSource:
 
     def again(self, stored: Mapping[str, Any]) -> Self:
         """Read this file as before, from `to_json`; all files are those given now, as a run does not know the paths."""
-        values: dict[str, Any] = {name: stored[name] for name in vars(self) if name not in self.local}
+        known = stored.keys() | vars(self).keys() - self.later
+        values: dict[str, Any] = {name: stored[name] for name in vars(self) if name in known and name not in self.local}
         values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         return replace(self, **{name: value for name, value in values.items() if name not in self.files})
 
@@ -126,6 +129,7 @@ class Source(DataSource):
     kind = "vae"
     action = "fit"
     count_name = "repeats"
+    later = ("batch_key", "layer", "genes")
 
     label: str | None = None
     id: str | None = None
