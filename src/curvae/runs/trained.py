@@ -27,7 +27,7 @@ from ..data.tables import code_values
 from ..errors import CurvaeError
 from ..geometry.frames import Frame
 from ..hierarchy import graph_faithfulness
-from ..maps.cell_maps import write_map
+from ..maps.cells import write_map
 from ..maps.embedding import frames_from_json
 from ..models.likelihoods import LIKELIHOODS, choose_likelihood
 from ..settings import require_count

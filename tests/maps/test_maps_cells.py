@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from cell_files import CELLS, counts, describe, write_h5ad
 from curvae.errors import CurvaeError
-from curvae.maps.cell_maps import add_map, geodesic_neighbours, write_map
+from curvae.maps.cells import add_map, geodesic_neighbours, write_map
 from curvae.maps.embedding import Embedding, PlacedFactor
 
 
@@ -41,7 +41,7 @@ def anndata_like(rows: int) -> SimpleNamespace:
 
 @pytest.mark.parametrize("block", [1 << 24, 600])
 def test_geodesic_neighbours(block, monkeypatch):
-    monkeypatch.setattr("curvae.maps.cell_maps._DISTANCES", block)
+    monkeypatch.setattr("curvae.maps.cells._DISTANCES", block)
     embedding = made()
     index, distances = geodesic_neighbours(embedding, 7)
     far = ball_distances(embedding.ball, 1.3)
