@@ -98,8 +98,8 @@ def _tables() -> str:
     features = {"ward": list("xyz") * 20, "stage": list("ab") * 30, "smokes": np.arange(60) // 3 % 2}
     patients = _cells(**features).drop(columns="type").rename(columns={"barcode": "patient"})
     patients.to_csv("patients.csv", index=False)
-    counts = np.random.default_rng(0).poisson(4, (60, 3))
-    pd.DataFrame(counts, columns=["falls", "calls", "pills"]).assign(days=range(1, 61)).to_csv(
+    events = np.random.default_rng(0).poisson(4, (60, 3))
+    pd.DataFrame(events, columns=["falls", "calls", "pills"]).assign(days=range(1, 61)).to_csv(
         "visits.csv", index=False
     )
     read = 'pd.read_csv("cells.csv").drop(columns=["barcode", "type"])'
@@ -125,8 +125,20 @@ def _gallery() -> str:
     return ""
 
 
+def _cell_file() -> str:
+    write_h5ad(Path("cells.h5ad"), counts(120), describe(120), layers={"counts": counts(120)})
+    return ""
+
+
+def _donors() -> None:
+    obs = describe().rename(columns={"kind": "cell_type", "plate": "donor"})
+    for name in ("cells.h5ad", "new-cells.h5ad"):
+        write_h5ad(Path(name), counts(), obs, layers={"counts": counts()})
+
+
 def _pieces() -> str:
     pytest.importorskip("pyarrow")
+    _donors()
     cells = _cells()
     for name in ("cells.parquet", "more-cells.parquet"):
         cells.to_parquet(name)
@@ -140,8 +152,8 @@ def _pieces() -> str:
     np.save("cells.npy", numbers.to_numpy())
     who = {"sex": list("fm") * 30, "clinic": list("abc") * 20, "patient": np.arange(60) // 3}
     numbers.assign(**who).to_parquet("patients.parquet")
-    counts = np.random.default_rng(0).poisson(4, (60, 3))
-    pd.DataFrame(counts, columns=["falls", "calls", "pills"]).assign(hours=range(1, 61)).to_parquet("counts.parquet")
+    events = np.random.default_rng(0).poisson(4, (60, 3))
+    pd.DataFrame(events, columns=["falls", "calls", "pills"]).assign(hours=range(1, 61)).to_parquet("counts.parquet")
     run_command(f"curvae fit cells.parquet --id barcode --label type --missing model -o runs/cells-1 {_SMALL}")
     return ""
 
@@ -150,13 +162,9 @@ def _sources() -> str:
     for name in ("cells.csv", "more_cells.csv"):
         _cells().to_csv(name, index=False)
     _graphs()
+    _donors()
     people = pd.read_csv("people.csv")
     people.assign(height=people["age"] + 130).to_csv("people.csv", index=False)
-    return ""
-
-
-def _cell_file() -> str:
-    write_h5ad(Path("cells.h5ad"), counts(120), describe(120), layers={"counts": counts(120)})
     return ""
 
 
