@@ -19,6 +19,7 @@ from curvae import CurvaeError, PoincareVAE
 from curvae.data import Arrays, load
 from curvae.data.column_statistics import column_statistics
 from curvae.data.dataset import Dataset
+from curvae.data.text_tables import EXACT
 from curvae.models import Batch, Layout, Stack
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, Fitted, Scaling, Split, build, embed, fit, fit_many, impute
@@ -330,7 +331,7 @@ class TestCommands:
         found = curvae("impute", "run", "t.csv", "-o", "full.csv", "--samples", "50", "--json").json
         gaps = table.drop(columns=["name", "kind"]).isna()
         assert found == {"imputed": "full.csv", "values": int(gaps.sum().sum()), "rows": int(gaps.any(axis=1).sum())}
-        full = pd.read_csv("full.csv")
+        full = pd.read_csv("full.csv", **EXACT)
         assert list(full.columns) == ["name", "kind", "a", "b", "c", "d", "count", "colour"]
         assert not full.isna().any().any() and set(full["colour"]) == {"red", "blue"}
         for name in gaps:

@@ -13,6 +13,7 @@ import pytest
 from scipy.sparse import csc_array, csr_array, save_npz
 
 from cell_files import CELLS, counts, describe, write_10x_folder, write_h5ad
+from curvae.data.text_tables import EXACT
 from running import SMALL, curvae, refused, undrawn
 
 FIT = ("fit", "cells.h5ad", "--label", "kind", "--batch-key", "plate", "--genes", "20", *SMALL)
@@ -38,7 +39,7 @@ def folder(run, tmp_path, monkeypatch):
 
 
 def places(path: str) -> np.ndarray:
-    return pd.read_csv(path, float_precision=None)[["ball_1", "ball_2"]].to_numpy()
+    return pd.read_csv(path, **EXACT)[["ball_1", "ball_2"]].to_numpy()
 
 
 def test_counts_get_the_likelihood_of_counts(run):

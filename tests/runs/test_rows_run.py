@@ -102,7 +102,7 @@ def test_embedding_is_in_input_order_and_in_full_precision(whole):
     names = ["id", "label", "split", "ball_1", "ball_2", "tangent_1", "tangent_2", "radius", "sigma"]
     names += ["map_1", "map_2"]
     assert list(table.columns) == names
-    cells = pd.read_csv(whole / "cells.csv")
+    cells = pd.read_csv(whole / "cells.csv", **EXACT)
     assert table["id"].tolist() == cells["name"].tolist() and table["label"].tolist() == cells["kind"].tolist()
     assert table["split"].value_counts().to_dict() == {"train": 36, "validation": 4}
     model = PoincareVAE.load(whole / "run")

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from curvae import PoincareBall
+from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
 from curvae.runs import view_run, viewing
 from curvae.runs.viewing import read_thinned
@@ -126,7 +127,7 @@ def test_a_root_that_is_not_there_is_refused():
 def test_repeats_tell_the_spread_of_every_row():
     rows(kind=list("xy") * 20)
     found = fit("--id", "name", "--label", "kind", "--repeats", "3", *SMALL)["spread"]
-    table = pd.read_csv("run/embedding.csv")
+    table = pd.read_csv("run/embedding.csv", **EXACT)
     assert found["maps"] == 3 and found["median"] == pytest.approx(table["spread"].median())
     assert found["quantile_95"] == pytest.approx(table["spread"].quantile(0.95)) and found["row_distance"] > 0
     report = Path("run/report.html").read_text(encoding="utf-8")

@@ -23,6 +23,7 @@ from sklearn.base import clone
 
 from curvae import PoincareVAE
 from curvae.data import Arrays, from_arrays
+from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
 from curvae.models import Layout
 from curvae.training import Scaling, build, engine, fit, fit_many, fitting, random_split, stacks
@@ -1256,7 +1257,7 @@ def begun_run(table):
 
 @pytest.mark.usefixtures("_often")
 def test_resume_after_the_data_changed_is_refused(begun_run):
-    table = pd.read_csv("t.csv")
+    table = pd.read_csv("t.csv", **EXACT)
     words = fit_command("--resume")
     for changed in (
         table.assign(a=table["a"] + (table.index == 7) * 1e-9),

@@ -116,8 +116,8 @@ class DataSource:
 
     def again(self, stored: Mapping[str, Any]) -> Self:
         """Read this file as before, from `to_json`; all files are those given now, as a run does not know the paths."""
-        known = stored.keys() | vars(self).keys() - self.later
-        values: dict[str, Any] = {name: stored[name] for name in vars(self) if name in known and name not in self.local}
+        names = [name for name in vars(self) if name not in self.local and (name in stored or name not in self.later)]
+        values: dict[str, Any] = {name: stored[name] for name in names}
         values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         return replace(self, **{name: value for name, value in values.items() if name not in self.files})
 
