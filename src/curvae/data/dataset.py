@@ -512,11 +512,10 @@ class Schema:
             >>> Schema("cells", (), (), covariates=(Column("age"), Column("lane", ("1", "2"))), batch_key="lane").batch
             (1, 2)
         """
-        names = [column.name for column in self.covariates]
         if self.batch_key is None:
             return ()
         widths = [len(column.features) for column in self.covariates]
-        place = names.index(self.batch_key)
+        place = [column.name for column in self.covariates].index(self.batch_key)
         return sum(widths[:place]), widths[place]
 
     @property

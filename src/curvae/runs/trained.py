@@ -111,17 +111,16 @@ def _read_rows(
     reporter: Reporter,
     decode: bool,
     memory: str | None = None,
-    cache: str | None = None,
-    layer: str | None = None,
+    **where: Any,
 ) -> Dataset:
-    """Read new rows as those of the run were read, with the same treatment of gaps unless `missing` is given.
+    """Read new rows as those of the run were read, with the same treatment of gaps unless `missing` is given; `where`
+    are further arguments of `load`, as `cache` and `layer`.
 
     Raises for rows that do not fit the model, or lack covariates that it needs.
     """
     fitted, how = loaded.fitted, missing_as_run(missing, loaded.description)
     bound = Source(path, memory=memory).bounded.memory
-    where: dict[str, Any] = {"memory": bound, "cache": cache, "layer": layer, "counter": reporter.counter}
-    data, _ = load(path, schema=loaded.data, missing=how, **where)
+    data, _ = load(path, schema=loaded.data, missing=how, memory=bound, counter=reporter.counter, **where)
     choose_likelihood(data.x, fitted.config.likelihood, replace(fitted.layout, names=data.names))
     fitted.require_covariates(data, loaded.data, Path(path).name, decode)
     reporter.tell(data.notes, data.warnings)
@@ -219,7 +218,7 @@ def place_data(
     """
     frames = stored_frames(loaded.description, loaded.embedding)
     if isinstance(loaded.fitted, Fitted):
-        data = _read_rows(loaded, path, missing, reporter, False, memory, cache, layer)
+        data = _read_rows(loaded, path, missing, reporter, False, memory, cache=cache, layer=layer)
         return embedding_tables(loaded.fitted, data, frames, reporter), len(data)
     own: Graph = loaded.data
     graph = _read_graph(
@@ -278,7 +277,9 @@ def embed_run(
     """
     loaded = open_for(run, device, **reading)
     if output is not None and output.suffix.lower() == ".h5ad":
-        return _embed_cells(run, loaded, path, output_file(output, output, force), missing, reporter, **reading)
+        where = {name: reading.get(name) for name in ("memory", "cache", "layer")}
+        target = output_file(output, output, force)
+        return _embed_cells(run, loaded, path, target, missing, reporter, **where)
     tables, rows = place_data(run, loaded, path, missing, reporter, **reading)
     name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(rows)}"
     target = output_file(output, Path(name), force, (".csv", ".parquet"))
@@ -295,18 +296,14 @@ def _embed_cells(
     target: Path,
     missing: Missing | None,
     reporter: Reporter,
-    *,
-    memory: str | None = None,
-    cache: str | None = None,
-    layer: str | None = None,
-    **of_graphs: Any,
+    **where: Any,
 ) -> tuple[Path, Step]:
-    """Write a copy of a cell file with its map; see `embed_run`."""
+    """Write a copy of a cell file with its map; see `embed_run`, and for `where` `_read_rows`."""
     if not path.lower().endswith(".h5ad"):
         raise CurvaeError(
             f"{path} is no .h5ad file, to which a map can be added; choose another ending with `output=…`"
         )
-    data = _read_rows(loaded, path, missing, reporter, False, memory, cache, layer)
+    data = _read_rows(loaded, path, missing, reporter, False, **where)
     fitted, advance, found = loaded.fitted.double(), reporter.counter("embedding", len(data)), []
     for piece in data.pieces():
         found.append(embed(fitted, piece).require_finite(piece.ids))
@@ -350,7 +347,7 @@ def impute_run(
     images = schema.kind == "images"
     name = f"{Path(path).name.split('.')[0]}-imputed.{'npy' if images else 'csv'}"
     target = output_file(output, Path(name), force)
-    data = _read_rows(loaded, path, "model", reporter, True, memory, cache)
+    data = _read_rows(loaded, path, "model", reporter, True, memory, cache=cache)
     known = column_statistics(data.x)
     # A category is one gap, however many features it has.
     firsts = np.cumsum([0, *(len(column.features) for column in schema.columns)])[:-1]
@@ -512,7 +509,7 @@ def evaluate_run(
         return figures, Step("sample", (str(run),), {"count": 10})
     samples = _SAMPLES if samples is None else samples
     require_count("samples", samples, "importance_samples")
-    data, split, own = _read_parts(loaded, path, missing, reporter, memory, cache, layer)
+    data, split, own = _read_parts(loaded, path, missing, reporter, memory, cache=cache, layer=layer)
     shown, parts = sample_split(data, split, 0)
     faithful_to = judged_rows(parts.names(len(shown)))
     if output is None:
@@ -570,8 +567,7 @@ def _read_parts(
     missing: Missing | None,
     reporter: Reporter,
     memory: str | None = None,
-    cache: str | None = None,
-    layer: str | None = None,
+    **where: Any,
 ) -> tuple[Dataset, Split, bool]:
     """Read rows whose likelihood is wanted, with their split if they are the data of the run, and whether they are.
 
@@ -580,7 +576,7 @@ def _read_parts(
     stored = loaded.description.get("source")
     if memory is None and isinstance(stored, dict):
         memory = stored.get("memory")
-    data = _read_rows(loaded, path, missing, reporter, True, memory, cache, layer)
+    data = _read_rows(loaded, path, missing, reporter, True, memory, **where)
     own = data.fingerprint == loaded.description["data"].get("fingerprint")
     return data, loaded.fitted.split if own else Split(np.arange(len(data)), np.empty(0, np.int64)), own
 

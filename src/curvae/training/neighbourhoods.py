@@ -290,8 +290,9 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
         some = index[torch.from_numpy(np.sort(draw)).to(index.device)]
         known = np.concatenate([seen(block) for block in some.split(_BLOCK)])
     if rows.layout.covariates:
-        effects = Effects.of(known, in_memory(rows.arrays.context[some.cpu().numpy()]))
-        known = np.concatenate([seen(block) for block in some.split(_BLOCK)])
+        given = in_memory(rows.arrays.context[some.cpu().numpy()])
+        effects = Effects.of(known, given)
+        known = effects.removed(known, given).astype(np.float32)
     if width <= COMPONENTS:
         return np.concatenate([seen(block) for block in blocks])
     count = min(COMPONENTS, len(known))

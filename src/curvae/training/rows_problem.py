@@ -202,8 +202,8 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         return found
 
     def models(self, tasks: Sequence[RowsTask]) -> list[VAE]:
-        start, shown, places, made = cache(_start), dict[Any, Any](), dict[Any, Principal | None](), []
-        prepared = dict[Any, Likelihood]()
+        start, prepared, made = cache(_start), dict[Any, Likelihood](), []
+        shown = dict[Any, tuple[Effects | None, Principal | None]]()
         for task in tasks:
             config, arrays = task.config, task.source
             kind = arrays, task.split, task.layout, config.likelihood, config.dispersion
@@ -217,17 +217,15 @@ class RowsProblem(Problem[RowsTask, Fitted]):
             # Effects on logarithms of counts are others than those on the counts.
             apart = effects is not None and type(prepared[kind]).inputs is not Likelihood.inputs
             if (config.init == "pca" or apart) and key not in shown:
-                shown[key] = x, moved = _shown(task, prepared[kind])
-                places[key] = _axes(x, moved, config.dim) if config.init == "pca" else None
-            mean = task.scaling.apply(mean)
-            seen = shown[key][1] if apart else effects
+                shown[key] = _shown(task, prepared[kind])
+            seen, axes = shown.get(key, (None, None))
             model = build(
                 config,
                 task.layout,
-                mean=mean,
+                mean=task.scaling.apply(mean),
                 effects=effects,
-                seen=seen,
-                axes=places.get(key),
+                seen=seen if apart else None,
+                axes=axes,
                 likelihood=prepared[kind],
             )
             made.append(model.to(self.device, self.dtype))
@@ -299,8 +297,12 @@ def _start(data: Arrays, split: Split) -> tuple[NDArray[np.float64], Effects | N
     return column_statistics(arrays.x).mean / unit, effects
 
 
-def _shown(task: RowsTask, likelihood: Likelihood) -> tuple[NDArray[np.float64], Effects | None]:
-    """Return what the encoder is shown of some training rows, and the effects of the covariates on it."""
+def _shown(task: RowsTask, likelihood: Likelihood) -> tuple[Effects | None, Principal | None]:
+    """Find the effects of the covariates on what the encoder is shown, and its principal components.
+
+    Components are found where the map starts at them, scaled so that the first has variance 1, and without the
+    directions in which covariates move rows; there are none if rows are all alike then.
+    """
     index = task.split.train
     most = max(_AXES_ROWS, _AXES_NUMBERS // task.layout.features)
     if len(index) > most:
@@ -308,17 +310,15 @@ def _shown(task: RowsTask, likelihood: Likelihood) -> tuple[NDArray[np.float64],
     arrays = task.source.take(index)
     rows = Rows(arrays, task.scaling, whole=True)
     x = likelihood.inputs(rows.batch(torch.arange(len(rows)))).flatten(1).double().numpy()
-    return x, None if arrays.context is None else Effects.of(x, in_memory(arrays.context))
-
-
-def _axes(x: NDArray[np.float64], effects: Effects | None, dim: int) -> Principal | None:
-    """Find the principal components of rows, scaled so that the first has variance 1, and without the directions in
-    which covariates move rows; none if rows are all alike there."""
+    effects = None if arrays.context is None else Effects.of(x, in_memory(arrays.context))
+    if task.config.init != "pca":
+        return effects, None
     left = x if effects is None else x - x @ effects.directions.T @ effects.directions
-    found = principal_axes(left, dim)
+    found = principal_axes(left, task.config.dim)
     spread = found.place(left)[:, 0].std()
     # What rounding leaves of rows in no other direction is nothing.
-    return replace(found, axes=found.axes / spread) if spread > 1e-6 * np.ptp(x, axis=0).max() else None
+    varies = spread > 1e-6 * np.ptp(x, axis=0).max()
+    return effects, replace(found, axes=found.axes / spread) if varies else None
 
 
 def validation_rows(task: RowsTask) -> NDArray[np.int64]:
