@@ -97,6 +97,13 @@ def test_a_map_is_written_back_into_a_copy(folder):
     refused("embed", "run", "s.csv", "-o", "o.h5ad", says=["s.csv is no .h5ad file, to which a map can be added"])
 
 
+def test_maps_of_graphs_are_not_written_into_cell_files(folder):
+    Path("g.edges").write_text("a b\nb c\nc d\nd a\n", encoding="utf-8")
+    assert curvae("graph", "g.edges", "--splits=0", "--epochs=1", "--set=hidden=4", "-o", "graph", "-q").code == 0
+    refused("embed", "graph", "cells.h5ad", "-o", "o.h5ad", says=["cells.h5ad"])
+    refused("embed", "graph", "g.edges", "-o", "o.h5ad", says=["o.h5ad", ".csv"])
+
+
 def test_a_batch_that_the_model_does_not_know(folder):
     obs = describe(90)
     obs["plate"] = "other"

@@ -276,7 +276,8 @@ def embed_run(
             a cell file the `layer` with the counts.
     """
     loaded = open_for(run, device, **reading)
-    if output is not None and output.suffix.lower() == ".h5ad":
+    of_rows = isinstance(loaded.fitted, Fitted)
+    if of_rows and output is not None and output.suffix.lower() == ".h5ad":
         where = {name: reading.get(name) for name in ("memory", "cache", "layer")}
         target = output_file(output, output, force)
         return _embed_cells(run, loaded, path, target, missing, reporter, **where)
@@ -284,7 +285,7 @@ def embed_run(
     name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(rows)}"
     target = output_file(output, Path(name), force, (".csv", ".parquet"))
     write_tables(target, tables)
-    if isinstance(loaded.fitted, Fitted) and shows_new_rows(run, rows):
+    if of_rows and shows_new_rows(run, rows):
         return target, Step("view", (str(run),), {"rows": path, "missing": missing})
     return target, Step("evaluate", (str(run), path), {"missing": missing})
 
