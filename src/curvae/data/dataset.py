@@ -752,6 +752,8 @@ class Scaling:
         """Scale the columns of a dense matrix, in memory or on disk."""
         if isinstance(x, DiskMatrix):
             return x.apply(self.apply, x.width)
+        if not self.shift.any() and (self.scale == 1).all():
+            return np.asarray(x, np.result_type(x, np.float32))
         return (x - self.shift) / self.scale
 
     def invert(self, x: NDArray[Any]) -> NDArray[np.float64]:

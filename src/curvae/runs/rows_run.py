@@ -72,15 +72,17 @@ __all__ = [
 
 # Samples of data on disk, and their maps.
 
+_NUMBERS_SHOWN, _FEW_SHOWN = 1 << 22, 1000  # numbers in the rows of a part of the data, but for so many rows
+
 
 def sample_split(data: Dataset, split: Split, seed: int, root: str | None = None) -> tuple[Dataset, Split]:
-    """Take at most 10,000 rows of every part of data on disk; return them with the parts that they belong to.
+    """Take some rows of every part of data on disk; return them with the parts that they belong to.
 
-    The row with the name `root` is always among them.
+    These are at most 10,000, and of long rows fewer, but 1,000. The row with the name `root` is always among them.
     """
     if not data.on_disk:
         return data, split
-    rows = split.sample(HELD_OUT, seed)
+    rows = split.sample(min(HELD_OUT, max(_FEW_SHOWN, int(_NUMBERS_SHOWN / data.x.row_length))), seed)
     if root is not None:
         rows = np.union1d(rows, np.flatnonzero(in_memory(data.ids) == root))
     some = data.take(rows).load()

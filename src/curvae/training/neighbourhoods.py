@@ -272,6 +272,9 @@ def group_rows(context: NDArray[np.float64], fewest: int) -> NDArray[np.int32]:
     return np.where(large, number, number[sizes.argmax()])[group.ravel()].astype(np.int32)
 
 
+_FEW_COLUMNS = 1000  # of which all products are computed
+
+
 def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
     """Return rows as the encoder sees them, missing entries filled in, without the effects of covariates; of more than
     50 columns, 50 principal components, which leave out much of the noise that hides who is near whom."""
@@ -285,8 +288,9 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
     width = seen(index[:1]).shape[1]
     blocks = index.split(_BLOCK)
     if width > COMPONENTS or rows.layout.covariates:
-        # Components and effects are found from at most 200 million numbers.
-        draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, 200_000_000 // width)]
+        # Components and effects are found from some rows, of many columns fewer: all products then take no memory.
+        most = 200_000_000 if width <= _FEW_COLUMNS else 20_000_000
+        draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, most // width)]
         some = index[torch.from_numpy(np.sort(draw)).to(index.device)]
         known = np.concatenate([seen(block) for block in some.split(_BLOCK)])
     if rows.layout.covariates:
@@ -297,7 +301,7 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
         return np.concatenate([seen(block) for block in blocks])
     count = min(COMPONENTS, len(known))
     # From all products of rows or columns, where these are few.
-    if min(known.shape) <= 1000:
+    if min(known.shape) <= _FEW_COLUMNS:
         axes = principal_axes(known.astype(np.float64), count)
         return np.concatenate([axes.place(seen(block).astype(np.float64)).astype(np.float32) for block in blocks])
     from sklearn.decomposition import PCA  # takes long to import
