@@ -238,6 +238,7 @@ BAD = {
     "hidden": [(), 200, "200", (0,), (2.5,), (True,), (30, -1), ["a"], {}],
     "likelihood": ["weibull", None],
     "dispersion": ["cell", None, 1],
+    "learn_sizes": ["yes", None, 1],
     "standardise": ["no", 0, None],
     "objective": ["vae", None],
     "samples": [0, 1.5, None],

@@ -71,11 +71,11 @@ class CellVAE:
         adata: counts, after `setup_anndata`. All of its genes are used.
         n_hidden, n_layers: width and number of the hidden layers; by default both suit the number of cells.
         n_latent: dimension of the latent space.
-        dropout_rate: of the encoder; by default it suits the number of cells.
+        dropout_rate: of the encoder, by default 0.1.
         dispersion: "gene", "gene-batch" or "gene-cell".
         gene_likelihood: "nb", "zinb" or "poisson".
         use_observed_lib_size: whether the size of a cell is the total of its counts, where there are no size factors.
-            Learned sizes are not supported.
+            Otherwise sizes are unknown: log-normal with the moments of the totals in each batch, and integrated out.
         settings: settings of Curvae by name, such as `curvature=0`, `space="h2,e8"`, `neighbours`, `posterior`,
             `prior_scale` or `random_state`; `advanced` takes a dictionary of them.
 
@@ -108,13 +108,9 @@ class CellVAE:
         advanced: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        if not use_observed_lib_size:
-            raise CurvaeError(
-                "`use_observed_lib_size=False` is not supported: sizes are observed totals, or given; name a column of "
-                "sizes in setup_anndata with `size_factor_key=…`"
-            )
         require_choice("gene_likelihood", gene_likelihood, ("nb", "zinb", "poisson"))
         given = {**settings, **(advanced or {}), "dispersion": dispersion, "gene_likelihood": gene_likelihood}
+        given["learn_sizes"] = not use_observed_lib_size
         given |= {} if "space" in given else {"n_latent": n_latent}
         given |= {} if dropout_rate is None else {"dropout_rate": dropout_rate}
         if n_hidden is not None or n_layers is not None:
@@ -353,10 +349,12 @@ class CellVAE:
             found.append({name: part.cpu().numpy() for name, part in parts.items()})
         return {name: np.concatenate([part[name] for part in found], 1) for name in found[0]}
 
-    def _parameters(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Compute the parameters of the counts of cells, each (n_samples, cells, genes)."""
+    def _parameters(self, z: Tensor, batch: Batch, size: Tensor | None = None) -> dict[str, Tensor]:
+        """Compute the parameters of the counts of cells, by default of their sizes, each (n_samples, cells, genes)."""
         model: Any = self._fitted.model
-        found = model.likelihood.count_parameters(model.decode(z, batch.context), batch)
+        outputs = model.decode(z, batch.context)
+        sized = model.likelihood.settle_sizes(outputs, batch) if size is None else batch.joined(size=size)
+        found = model.likelihood.count_parameters(outputs, sized)
         return {name: values.float() for name, values in found.items()}
 
     def _genes(self, gene_list: Sequence[str] | None) -> NDArray[np.bool_]:
@@ -412,8 +410,8 @@ class CellVAE:
         data = self._read(adata, indices, others, decode=transform_batch is None)
 
         def shares(batch: Batch, z: Tensor, *_: Any) -> dict[str, Tensor]:
-            size = {} if library_size == "latent" else {"size": torch.full_like(z[0, :, 0], float(library_size))}
-            return {"mean": self._parameters(z, batch.joined(**size))["mean"][..., genes]}
+            size = None if library_size == "latent" else torch.full_like(z[0, :, 0], float(library_size))
+            return {"mean": self._parameters(z, batch, size)["mean"][..., genes]}
 
         names = transform_batch if isinstance(transform_batch, list | tuple | np.ndarray) else [transform_batch]
         shown = [data if name is None else self._as_of(data, name) for name in names]
@@ -445,10 +443,13 @@ class CellVAE:
         **others: Any,
     ) -> Array:
         """Draw counts for cells like those given, (cells, genes), or of several draws (cells, genes, n_samples)."""
-        genes, model, data = self._genes(gene_list), self._fitted.model, self._read(adata, indices, others)
+        genes, data = self._genes(gene_list), self._read(adata, indices, others)
+        model: Any = self._fitted.model
 
         def draw(batch: Batch, z: Tensor, kl: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-            return {"x": model.likelihood.sample(model.decode(z, batch.context), batch, generator)[..., genes]}
+            outputs = model.decode(z, batch.context)
+            sized = model.likelihood.settle_sizes(outputs, batch)
+            return {"x": model.likelihood.sample(outputs, sized, generator)[..., genes]}
 
         counts = self._at_draws(data, n_samples, draw)["x"]
         return counts[0] if n_samples == 1 else np.moveaxis(counts, 0, -1)

@@ -151,6 +151,7 @@ BRANCHING_DIFFUSION: dict[str, Any] = {
     "dropout": 0.0,
     "likelihood": "unit_gaussian",
     "dispersion": "gene",
+    "learn_sizes": False,
     "standardise": True,
     "objective": "elbo",
     "neighbours": "off",

@@ -50,7 +50,7 @@ __all__ = [
 DEFAULT_STEPS = 1500
 """of a training of a small table"""
 
-ADDED: Mapping[str, Any] = {"dispersion": "gene"}
+ADDED: Mapping[str, Any] = {"dispersion": "gene", "learn_sizes": False}
 """settings introduced after the first release, with the value that reproduces runs that were written before them"""
 
 _PARTS = ("space", "networks", "edges", "likelihood", "objective", "map", "training")  # of files, in their order
@@ -265,7 +265,8 @@ class RowSettings(Settings):
         "Dropout rate of the encoder's dense layers.",
         words={"auto": "auto"},
         rule=_SHARE_OF_1,
-        shown="auto: with neighbours 0.03 from 400 training rows on and 0.05 from 2,000 on, else 0",
+        shown="auto: 0.1 for cells; of other rows with neighbours 0.03 from 400 training rows on and 0.05 from 2,000 on, "
+        "else 0",
     )
     likelihood: str = setting(
         "likelihood",
@@ -279,6 +280,11 @@ class RowSettings(Settings):
         "gene",
         "Dispersions of counts, for nb and zinb: one per column (gene), per column and batch (gene-batch), or from the "
         "decoder (gene-cell).",
+    )
+    learn_sizes: bool = setting(
+        "likelihood",
+        False,
+        "Treat the sizes of cells as unknown, log-normal in each batch, instead of taking the totals of their counts.",
     )
     standardise: bool = setting("likelihood", True, "Centre and scale columns, for likelihoods of real numbers.")
     beta: float = again(Settings, "beta", 1.0)
@@ -335,7 +341,7 @@ class RowSettings(Settings):
         "Weight decay of the encoder: a step shrinks its weights by so many times the learning rate.",
         words={"auto": "auto"},
         rule=NOT_NEGATIVE,
-        shown="auto: 1, or 0.3 where dropout is on by default; less in tables of more than 40 batches",
+        shown="auto: 1, or 0.3 with neighbours from 400 training rows on; less in tables of more than 40 batches",
     )
     noise_rate: float = setting(
         "training",
@@ -567,7 +573,7 @@ def resolve_defaults(config: Rows, rows: tuple[int, int], columns: Any, hindranc
     decay = min(1.0, 40 / math.ceil(train / config.batch_size))
     values: dict[str, Any] = {
         "hidden": (200, 200, 200, 200) if deep else (200, 200) if train >= 1000 else config.layers,
-        "dropout": (0.05 if large else 0.03) if deep else 0.0,
+        "dropout": 0.1 if columns.total else (0.05 if large else 0.03) if deep else 0.0,
         "jitter": 0.5 if deep and large and config.neighbours != "far" else 0.0,
         "weight_decay": 0.3 * decay if deep else decay,
         "init": "pca" if config.keeps_neighbours else "random",

@@ -206,7 +206,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         shown = dict[Any, tuple[Effects | None, Principal | None]]()
         for task in tasks:
             config, arrays = task.config, task.source
-            kind = arrays, task.split, task.layout, config.likelihood, config.dispersion
+            kind = arrays, task.split, task.layout, config.likelihood, config.dispersion, config.learn_sizes
             if kind not in prepared:
                 prepared[kind] = LIKELIHOODS[config.likelihood].make(task.layout, config)
                 rows = arrays.take(task.split.train)

@@ -24,7 +24,7 @@ from ...geometry.primitive import Primitive, full_precision
 from ...settings import RowSettings
 from ..batch import Batch, Layout
 from .base import Family, Matrix, aligned_blocks
-from .counts import Counts, refuse_other_than_counts
+from .counts import Counts, refuse_other_than_counts, unknown_sizes
 
 __all__ = ["NB", "NegativeBinomial", "nb_entries"]
 
@@ -154,7 +154,7 @@ class NegativeBinomial(Counts):
     """Counts with the mean μ and the variance μ + μ²/θ; θ = exp(log_dispersion), from 10⁻⁸ to 10⁸.
 
     Arguments:
-        features, total: as of `Counts`.
+        features, total, sizes: as of `Counts`.
         dispersion: "gene": one θ for each feature; "gene-batch": one for each feature and batch, which are weighted by
             their shares in the context of a row; "gene-cell": the decoder gives factors of those of the features.
         batch: where the context tells the batch of a row, for "gene-batch": the first column, and the number of
@@ -175,9 +175,10 @@ class NegativeBinomial(Counts):
         total: bool = False,
         dispersion: str = "gene",
         batch: tuple[int, ...] = (),
+        sizes: tuple[int, ...] | None = None,
         further: int = 0,
     ) -> None:
-        super().__init__(features, (1 + further + (dispersion == "gene-cell")) * features, total)
+        super().__init__(features, (1 + further + (dispersion == "gene-cell")) * features, total, sizes)
         if dispersion == "gene-batch" and not batch:
             raise CurvaeError(
                 '`dispersion="gene-batch"` needs to know the batch of every row; name its column, or use '
@@ -193,7 +194,7 @@ class NegativeBinomial(Counts):
     @classmethod
     def of(cls, layout: Layout, config: RowSettings) -> Self:
         """Make the likelihood of data with this layout, as the settings say."""
-        return cls(layout.features, layout.total, config.dispersion, layout.batch)
+        return cls(layout.features, layout.total, config.dispersion, layout.batch, unknown_sizes(layout, config))
 
     @torch.no_grad()
     def prepare(self, x: Matrix, size: Any = None, context: Any = None) -> None:

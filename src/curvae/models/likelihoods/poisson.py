@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..batch import Batch
 from .base import Family
-from .counts import Counts, refuse_other_than_counts
+from .counts import Counts, refuse_other_than_counts, unknown_sizes
 
 __all__ = ["POISSON", "Poisson"]
 
@@ -26,7 +26,7 @@ class Poisson(Counts):
 POISSON = Family(
     "poisson",
     "counts",
-    lambda layout, _: Poisson(layout.features, total=layout.total),
+    lambda layout, config: Poisson(layout.features, None, layout.total, unknown_sizes(layout, config)),
     refuse_other_than_counts,
     uses_size=True,
 )

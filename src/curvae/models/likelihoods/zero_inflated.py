@@ -48,13 +48,18 @@ class ZeroInflated(NegativeBinomial):
     """A negative binomial of which every count is replaced by 0 with a probability, whose logit the decoder gives.
 
     Arguments:
-        features, total, dispersion, batch: as of `NegativeBinomial`.
+        features, total, dispersion, batch, sizes: as of `NegativeBinomial`.
     """
 
     def __init__(
-        self, features: int, total: bool = False, dispersion: str = "gene", batch: tuple[int, ...] = ()
+        self,
+        features: int,
+        total: bool = False,
+        dispersion: str = "gene",
+        batch: tuple[int, ...] = (),
+        sizes: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(features, total, dispersion, batch, further=1)
+        super().__init__(features, total, dispersion, batch, sizes, further=1)
 
     def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
         others, logits = outputs.split([self.outputs - self.features, self.features], -1)
