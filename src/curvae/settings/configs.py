@@ -265,8 +265,8 @@ class RowSettings(Settings):
         "Dropout rate of the encoder's dense layers.",
         words={"auto": "auto"},
         rule=_SHARE_OF_1,
-        shown="auto: 0.1 for cells; of other rows with neighbours 0.03 from 400 training rows on and 0.05 from 2,000 on, "
-        "else 0",
+        shown="auto: 0.1 for cells; of other rows with neighbours 0.03 from 400 training rows on and 0.05 from 2,000 "
+        "on, else 0",
     )
     likelihood: str = setting(
         "likelihood",
