@@ -22,7 +22,6 @@ from curvae.nn import GraphEncoder, normalised_adjacency
 from curvae.paper.methods import WeightedGraphVAE
 from curvae.training import FittedGraph, graph_problem, neighbourhood, stacks
 from curvae.training import graph_problem as fitting
-from curvae.training.comparison import Paired
 from curvae.training.config import GraphConfig
 from curvae.training.evaluate import embed_graph, judge_split, link_figures
 from curvae.training.graph_problem import (
@@ -325,18 +324,6 @@ def test_comparison_on_the_same_splits():
         compare_graph(SMALL, data, repeats=2)
     with pytest.raises(CurvaeError, match="fixed curvatures"):
         compare_graph(replace(SMALL, learn_curvature=True), data)
-
-
-def test_paired_differences_against_scipy():
-    a, b = np.random.default_rng(0).normal(size=(2, 12))
-    found = Paired((a - b + 0.8).tolist())
-    expected = stats.ttest_rel(a + 0.8, b)
-    assert abs(found.p_value - expected.pvalue) < 1e-12
-    interval = expected.confidence_interval(0.95)
-    assert abs(found.interval - (interval.high - interval.low) / 2) < 1e-12
-    corrected = Paired(found.differences, ratio=0.25)
-    assert abs(corrected.error / found.error - np.sqrt(1 + 12 * 0.25)) < 1e-12
-    assert Paired([0.0, 0.0]).p_value == 1.0 and Paired([1.0, 1.0]).outcome == "hyperbolic"
 
 
 # --- directed and weighted graphs ------------------------------------------------------------------------------------

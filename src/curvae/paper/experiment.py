@@ -33,8 +33,8 @@ from ..runs.folders import today
 from ..runs.run import Reporter
 from ..settings import ADDED
 from ..training import Config
-from ..training.comparison import Paired
 from ..training.config import few_threads
+from ..training.paired import Paired
 from ..training.storage import json_text, locked, read_json, versions, write_bytes, write_json, write_text
 
 __all__ = [

@@ -18,10 +18,11 @@ from ..errors import CurvaeError
 from ..maps.embedding import frames_to_json
 from ..settings import Settings, described
 from ..training import Config
-from ..training.comparison import Comparison, Outcome
+from ..training.comparison import Comparison
 from ..training.fitted import FittedModel
 from ..training.fitting import default_jobs
 from ..training.map_tables import write_tables
+from ..training.paired import Outcome
 from ..training.processes import process_count, require_shareable
 from ..training.storage import (
     CONFIG,
