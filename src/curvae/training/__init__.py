@@ -5,6 +5,7 @@ from ..maps.embedding import Embedding
 from .build import build
 from .comparison import Comparison, compare, faithfulness_criterion, recovery_criterion
 from .config import Config, GraphConfig
+from .curvature_set import CurvatureSet
 from .evaluate import embed, embed_graph, impute, link_baselines, link_figures, missing_links, neighbourhood
 from .fitted import Fitted
 from .fitting import fit, fit_many
@@ -14,6 +15,7 @@ from .rows import Rows, Split, random_split
 __all__ = [
     "Comparison",
     "Config",
+    "CurvatureSet",
     "Embedding",
     "Fitted",
     "FittedGraph",

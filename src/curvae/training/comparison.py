@@ -28,6 +28,7 @@ from ..models import Layout
 from ..settings import Settings
 from .build import Effects, require_buildable
 from .config import Config, require_count
+from .curvature_set import FEWEST_REPEATS, FEWEST_VALUES, CurvatureSet, identifiable
 from .evaluate import Stability, stability
 from .fitting import default_jobs, train_many
 from .paired import Outcome, Paired
@@ -220,11 +221,13 @@ class Comparison(Gain):
 
     Attributes:
         unit, factor: of differences, and how many make one of the scores.
+        held_out: what they are measured on.
         gain_name: of the mean difference, in JSON.
     """
 
     unit: ClassVar[str] = "nats a row"
     factor: ClassVar[float] = 1.0
+    held_out: ClassVar[str] = "rows"
 
     stability: dict[float, Stability | None]
     maps: dict[float, list[Embedding]]
@@ -253,10 +256,28 @@ class Comparison(Gain):
         return self.paired.p_value
 
     @property
+    def curvature(self) -> CurvatureSet | None:
+        """Which c·σ0² are best on test data.
+
+        None if fewer than five curvatures or repeats were compared, if a score is not finite, or if c·σ0² is not one
+        number: where σ0 is learned, or hyperbolic factors differ in it.
+        """
+        compared = list(self.repeats[0].test)
+        values = identifiable(self.config, compared)
+        scores = [[float(one.test[c]) for c in compared] for one in self.repeats]
+        few = len(compared) < FEWEST_VALUES or len(scores) < FEWEST_REPEATS
+        if values is None or few or not np.isfinite(scores).all():
+            return None
+        return CurvatureSet.of(values, scores, self.ratio)
+
+    @property
     def verdict(self) -> str:
-        """The answer: what the likelihood says, what other criteria say, and which to follow where they disagree."""
-        first = self.paired.verdict(self.unit, self._space(self.best), self._space(0.0), self.factor)
-        return " ".join([first, *(one.sentence for one in self.criteria), *self._advice()])
+        """The answer: what likelihood and other criteria say, which c·σ0² are best, and what to follow in conflicts."""
+        flat, found = self._space(0.0), self.curvature
+        first = [self.paired.verdict(self.unit, self._space(self.best), flat, self.factor)]
+        if found is not None:
+            first.append(found.sentence(self.paired, self.unit, self.factor, self.held_out, flat))
+        return " ".join([*first, *(one.sentence for one in self.criteria), *self._advice()])
 
     def _space(self, c: float) -> str:
         """Say what to use for this curvature."""
@@ -281,6 +302,7 @@ class Comparison(Gain):
         return {
             "outcome": self.outcome,
             "verdict": self.verdict,
+            "curvature": None if self.curvature is None else asdict(self.curvature),
             **super().to_json(),
             **likelihood,
             **({"structure": self.structure} if self.structure else {}),

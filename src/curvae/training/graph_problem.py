@@ -626,6 +626,7 @@ class GraphComparison(Comparison):
 
     unit = "points of AUC"
     factor = 100.0
+    held_out = "edges"
     gain_name = "gain_auc"
 
 

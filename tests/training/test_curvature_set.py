@@ -1,0 +1,208 @@
+"""Sets of curvatures: against scipy and a grid, their coverage on simulated profiles, and what they say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from curvae.errors import CurvaeError
+from curvae.training import Config, CurvatureSet
+from curvae.training.comparison import Comparison, Repeat
+from curvae.training.config import GraphConfig
+from curvae.training.curvature_set import identifiable
+from curvae.training.evaluate import Links
+from curvae.training.graph_problem import GraphComparison
+from curvae.training.paired import Paired
+
+VALUES = (0.0, 0.3, 1.0, 2.0, 4.0)
+X = np.arcsinh(VALUES)
+TOP = X[-1]
+RATIO = 2 / 7
+
+
+def parabolas(best, square=1.0, level=0.0):
+    """Scores of a repeat for each of `best`, where it has its maximum."""
+    best, square = np.broadcast_arrays(np.asarray(best, float), square)
+    return level - square[:, None] * (X - best[:, None]) ** 2
+
+
+# --- the set --------------------------------------------------------------------------------------------------------
+
+
+def test_by_hand():
+    """Parabolas of one width: slopes are 2(b − x), so the set is the t-interval of their maxima b."""
+    best = np.array([0.9, 1.3, 1.0, 0.8, 1.2, 1.1])
+    found = CurvatureSet.of(VALUES, parabolas(best, level=np.arange(6)[:, None]), RATIO)
+    half = stats.t(5).ppf(0.975) * best.std(ddof=1) * np.sqrt(1 / 6 + RATIO)
+    ends = np.sinh([best.mean() - half, best.mean(), best.mean() + half])
+    assert [found.low, found.estimate, found.high] == pytest.approx(ends, rel=1e-9)
+    assert found.verdict == "curved" and found.level == 0.95
+    for point, value, gain in zip(found.profile, VALUES, (parabolas(best) - parabolas(best)[:, :1]).T, strict=True):
+        assert point.value == value and point.gain == pytest.approx(gain.mean())
+        expected = stats.t(5).ppf(0.975) * gain.std(ddof=1) * np.sqrt(1 / 6 + RATIO)
+        assert point.interval == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ends_are_where_the_slope_becomes_significant(seed):
+    """Noisy scores in any order, against separate fits and a grid."""
+    random = np.random.default_rng(seed)
+    repeats, order = int(random.integers(5, 10)), random.permutation(5)
+    scores = parabolas(random.uniform(-0.5, 2.5) + np.zeros(repeats)) + 0.4 * random.normal(size=(repeats, 5))
+    found = CurvatureSet.of([VALUES[i] for i in order], scores[:, order], RATIO)
+    fits = np.array([np.polyfit(X, each, 2) for each in scores])
+    grid = np.linspace(0, TOP, 20_001)
+    slopes = 2 * fits[:, :1] * grid + fits[:, 1:2]
+    half = stats.t(repeats - 1).ppf(0.975) * slopes.std(0, ddof=1) * np.sqrt(1 / repeats + RATIO)
+    rising, falling = slopes.mean(0) > half, slopes.mean(0) < -half
+    if fits[:, 0].mean() >= 0:
+        rising[:] = falling[:] = False
+    assert np.arcsinh(found.low) == pytest.approx(grid[~rising].min(initial=TOP), abs=2e-4)
+    assert (found.high is None) == (not falling[-1])
+    if found.high is not None:
+        assert np.arcsinh(found.high) == pytest.approx(grid[~falling].max(initial=0), abs=2e-4)
+    excluded = rising[0], falling[-1]
+    assert found.verdict == ("curved" if excluded[0] else "flat" if excluded[1] else "undetermined")
+
+
+@pytest.mark.parametrize(
+    ("best", "low", "estimate", "high", "verdict"),
+    [
+        (np.array([-1.0, -1.1, -1.2, -0.9, -0.8]), 0.0, 0.0, 0.0, "flat"),
+        (np.array([5.0, 5.1, 5.2, 4.9, 4.8]), 4.0, 4.0, None, "curved"),
+        (np.array([0.5, 0.9, -0.6, 0.3, -0.5]), 0.0, np.sinh(0.12), 1.2, "flat"),
+        (np.array([3.0, 0.5, -0.5, 2.5, 0.7]), 0.0, np.sinh(1.24), None, "undetermined"),
+    ],
+)
+def test_ends_at_the_ends(best, low, estimate, high, verdict):
+    found = CurvatureSet.of(VALUES, parabolas(best))
+    assert (found.low, found.estimate) == (pytest.approx(low), pytest.approx(estimate)) and found.verdict == verdict
+    assert found.high is None if high is None else found.high == pytest.approx(high, rel=0.2)
+
+
+def test_scores_without_a_maximum_say_nothing():
+    for scores in (np.ones((5, 5)), -parabolas([1.0, 1.1, 0.9, 1.2, 0.8])):
+        found = CurvatureSet.of(VALUES, scores)
+        assert (found.estimate, found.low, found.high, found.verdict) == (None, 0.0, None, "undetermined")
+
+
+@pytest.mark.parametrize(("truth", "repeats"), [(0.0, 8), (0.5, 5), (2.0, 8)])
+def test_coverage_on_simulated_profiles(truth, repeats):
+    """Repeats with luck of their own, and some that all share, as overlapping training sets have it."""
+    random = np.random.default_rng(repeats)
+    draws, expected = 400, -0.3 * (X - np.arcsinh(truth)) ** 2
+    covered = curved = 0
+    for _ in range(draws):
+        own, shared = 0.15 * random.normal(size=(repeats, 5)), 0.15 * np.sqrt(RATIO) * random.normal(size=5)
+        found = CurvatureSet.of(VALUES, expected + own + shared, RATIO)
+        covered += found.low <= truth and (found.high is None or truth <= found.high)
+        curved += found.verdict == "curved"
+    assert stats.binomtest(covered, draws, 0.95, "less").pvalue > 0.001
+    if truth == 0:  # which is left out on one side only
+        assert stats.binomtest(curved, draws, 0.025, "greater").pvalue > 0.001
+    if truth == 2:
+        assert curved > 0.8 * draws and covered < draws  # the set is not all that there is
+
+
+@pytest.mark.parametrize(
+    ("values", "repeats", "got"),
+    [(VALUES[:4], 5, "4 values and 5"), (VALUES, 4, "5 values and 4"), ((*VALUES[1:], 9.0), 5, "0 among them")],
+)
+def test_too_few(values, repeats, got):
+    with pytest.raises(CurvaeError, match=got):
+        CurvatureSet.of(values, np.zeros((repeats, len(values))))
+
+
+def test_identifiable():
+    curvatures = (0.0, 0.3, 2.0)
+    assert identifiable(Config(prior_scale=1.5), curvatures) == pytest.approx([0.0, 0.675, 4.5])
+    assert identifiable(Config(dim=5), curvatures) == pytest.approx([0.0, 0.3 / 1.9, 2 / 7])
+    assert identifiable(Config(space="h2,e3,h2"), curvatures) == [0.0, 0.3, 2.0]
+    assert identifiable(GraphConfig(curvature=0.0), curvatures) == [0.0, 0.3, 2.0]
+    assert identifiable(Config(space="h2,h3"), curvatures) is None
+    assert identifiable(Config(learn_prior_scale=True), curvatures) is None
+
+
+# --- sentences ------------------------------------------------------------------------------------------------------
+
+CURVED = Paired([0.12, 0.14, 0.13, 0.1, 0.16])
+NONE = Paired([0.1, -0.1, 0.2, -0.2, -0.1])
+
+
+@pytest.mark.parametrize(
+    ("best", "gain", "says"),
+    [
+        (
+            [0.9, 1.1, 1.0, 0.8, 1.2],
+            CURVED,
+            "Curvature: c·σ0² = 1.2, 95 % set 0.89 to 1.5: curved; 0.13 ± 0.03 nats a row better than flat.",
+        ),
+        (
+            [5.0, 5.1, 5.2, 4.9, 4.8],
+            NONE,
+            "Curvature: c·σ0² = 4, 95 % set 4 to more than 4: curved; 0.02 ± 0.20 nats a row worse than flat.",
+        ),
+        ([-1.0, -1.1, -1.2, -0.9, -0.8], NONE, "Curvature: c·σ0² = 0, 95 % set 0 to 0: flat; use curvature 0."),
+        ([-1.0, -1.1, -1.2, -0.9, -0.8], CURVED, "Curvature: c·σ0² = 0, 95 % set 0 to 0."),
+        (
+            [3.0, 0.5, -0.5, 2.5, 0.7],
+            NONE,
+            "Curvature: not determined. Every c·σ0² from 0 to more than 4 predicts held-out rows as well as the best: "
+            "use curvature 0.",
+        ),
+        (
+            [3.0, 0.5, -0.5, 2.5, 0.7],
+            CURVED,
+            "Curvature: not determined, the 95 % set of c·σ0² is 0 to more than 4.",
+        ),
+    ],
+)
+def test_the_sentence(best, gain, says):
+    found = CurvatureSet.of(VALUES, parabolas(best))
+    assert found.sentence(gain, "nats a row", 1.0, "rows", "curvature 0") == says
+
+
+def compared(kind, config, scores, score=float):
+    tests = [dict(zip(VALUES, map(score, each), strict=True)) for each in scores]
+    return kind([Repeat(i, one, one) for i, one in enumerate(tests)], RATIO, {}, {}, config)
+
+
+def links(auc):
+    return Links(float(auc), 0.5)
+
+
+SCORES = parabolas([0.9, 1.1, 1.0, 0.8, 1.2])
+
+
+def test_a_comparison_has_a_set():
+    found = compared(Comparison, Config(prior_scale=2.0), SCORES)
+    expected = CurvatureSet.of([4 * c for c in VALUES], SCORES, RATIO)
+    assert found.curvature == expected and expected.verdict == "curved"
+    written = json.loads(json.dumps(found.to_json()))["curvature"]
+    assert written["low"] == expected.low and written["high"] == expected.high and written["verdict"] == "curved"
+    assert written["profile"][1] == vars(expected.profile[1]) and written["level"] == 0.95
+    assert expected.sentence(found.paired, "nats a row", 1.0, "rows", "curvature 0") in found.verdict
+
+
+def test_a_comparison_of_a_graph_has_a_set():
+    found = compared(GraphComparison, GraphConfig(), 0.8 + 0.01 * SCORES, links)
+    assert found.curvature.low == pytest.approx(CurvatureSet.of(VALUES, SCORES, RATIO).low)
+    assert "curved; " in found.verdict and "points of AUC better than flat" in found.verdict
+    flat = compared(GraphComparison, GraphConfig(), np.full((5, 5), 0.9), links)
+    assert "predicts held-out edges as well as the best: use curvature 0." in flat.verdict
+
+
+def test_a_comparison_without_a_set():
+    found = compared(Comparison, Config(), SCORES)
+    few = [Repeat(0, {0.0: 1.0, 0.5: 2.0}, {0.0: 1.0, 0.5: 2.0})] * 6
+    for other in (
+        replace(found, repeats=found.repeats[:4]),
+        replace(found, repeats=few),
+        replace(found, config=Config(learn_prior_scale=True)),
+        compared(Comparison, Config(), np.where(SCORES.min() == SCORES, -np.inf, SCORES)),
+    ):
+        assert other.curvature is None and other.to_json()["curvature"] is None and "Curvature:" not in other.verdict
