@@ -439,7 +439,8 @@ def test_batches_and_size_factors_that_cannot_be_used():
         CELLS, batch_key="factor", exposure="factor"
     )
     data, schema = load(CELLS, batch_key="one", covariates=["age"])
-    assert data.batch == () and schema.batch_key is None and data.context_names == ("age",)
+    assert data.batch == () and data.context_names == ("age",)
+    assert (schema.batch_key, schema.only_batch) == ("one", "all") and Schema.from_json(schema.to_json()) == schema
     assert "batch 'one' is 'all' in every row; it is left out." in data.notes
     assert "covariate 'one' has the same value in every row" in refusal(CELLS, covariates=["one"])
 

@@ -340,7 +340,9 @@ def test_unknown_batches_are_placed_and_not_decoded(model):
     with pytest.warns(UserWarning, match="'plate' holds batches that the model was not trained on: 'p9'"):
         assert model.get_latent_representation(new).shape == (20, 3)
     for call in (model.get_normalized_expression, model.get_elbo, model.get_marginal_ll):
-        with pytest.raises(CurvaeError, match=r"the batches 'p9' of 'plate'.*`transform_batch=…`, or leave"):
+        with pytest.raises(
+            CurvaeError, match=r"the batches 'p9' of 'plate'.*load_query_data, decode them as of others.*, or leave"
+        ):
             call(new)
     alone = trained(keys={"batch_key": "plate"})
     with pytest.warns(UserWarning, match="p9"):
@@ -352,7 +354,9 @@ def test_an_encoder_that_is_told_batches_refuses_others():
     new = cells(20, seed=2)
     assert made.get_latent_representation(new).shape == (20, 3)
     new.obs["plate"] = "p9"
-    with pytest.raises(CurvaeError, match=r"does not know the batches 'p9' of 'plate'.*mapping of queries"):
+    with pytest.raises(
+        CurvaeError, match=r"does not know the batches 'p9' of 'plate'.*with CellVAE.load_query_data, or leave"
+    ):
         made.get_latent_representation(new)
 
 
@@ -369,6 +373,103 @@ def test_sizes_may_be_unknown(tmp_path):
     model.save(tmp_path / "run")
     again = CellVAE.load(tmp_path / "run", adata)
     assert again.get_elbo() == model.get_elbo()
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+def query(rows=30, seed=3, plates=("p8", "p9")):
+    made = cells(rows, seed)
+    made.obs["plate"] = np.array(plates)[np.arange(rows) % len(plates)]
+    made.obs_names = [f"q{i}" for i in range(rows)]
+    return made
+
+
+def test_a_query_leaves_the_reference_where_it_is(model, tmp_path):
+    own, kept = model.get_latent_representation(), model.get_elbo()
+    new = query()[:, ::-1].copy()  # genes in another order
+    made = CellVAE.load_query_data(new, model)
+    assert not made.is_trained and made.adata is new
+    made.train(max_epochs=2, batch_size=16)
+    np.testing.assert_array_equal(made.get_latent_representation(model.adata), own)
+    assert made.get_elbo(model.adata) == model.get_elbo() == kept
+    with pytest.warns(UserWarning, match="p8"):  # the encoder is not told batches
+        np.testing.assert_array_equal(made.get_latent_representation(), model.get_latent_representation(new))
+    assert made.get_normalized_expression(transform_batch="p9").shape == (30, GENES)
+    made.save(tmp_path / "query")
+    again = CellVAE.load(tmp_path / "query", new)
+    assert again.get_elbo() == pytest.approx(made.get_elbo(), rel=1e-6)
+    further = CellVAE.load_query_data(query(20, 4, ("p7", "p1")), tmp_path / "query")
+    further.train(max_epochs=1)
+    assert further._schema.batches.categories == ("p1", "p2", "p3", "p8", "p9", "p7")
+    assert further.get_elbo(model.adata) == pytest.approx(kept, rel=1e-6)
+
+
+def test_a_reference_of_one_batch_takes_queries():
+    adata = cells()
+    adata.obs["plate"] = "p1"
+    reference = trained(adata, {"batch_key": "plate"}, encode_covariates=True)
+    made = CellVAE.load_query_data(query(plates=("p2",)), reference)
+    made.train(max_epochs=2)
+    np.testing.assert_array_equal(made.get_latent_representation(adata), reference.get_latent_representation())
+    assert "encoder.shifts.1.weight" in made._fitted.model.state_dict()
+
+
+def test_all_is_trained_on_request(model):
+    made = CellVAE.load_query_data(query(plates=("p1",)), model, unfrozen=True)
+    assert "cells of the reference move" in made.notes_[-1]
+    made.train(max_epochs=1)
+    assert np.abs(made.get_latent_representation(model.adata) - model.get_latent_representation()).max() > 1e-4
+
+
+def test_queries_are_given_the_genes_of_a_reference(model):
+    new = query()[:, 2:][:, ::-1].copy()
+    new.obsm["X_pca"] = np.eye(30)
+    expected = query().layers["counts"] * (np.arange(GENES) >= 2)
+    assert CellVAE.prepare_query_anndata(new, model, return_reference_var_names=True).tolist() == model._schema.names
+    with pytest.warns(UserWarning, match="lacks 2 genes"):
+        other = CellVAE.prepare_query_anndata(new, model, inplace=False)
+    assert new.n_vars == GENES - 2
+    with pytest.warns(UserWarning, match="lacks 2 genes"):
+        assert CellVAE.prepare_query_anndata(new, model) is None
+    for made in (new, other):
+        assert made.var_names.tolist() == model.adata.var_names.tolist() and "X_pca" in made.obsm
+        np.testing.assert_array_equal(made.layers["counts"], expected)
+    with pytest.warns(UserWarning, match="lacks 2 genes"):
+        assert CellVAE.load_query_data(query()[:, 2:].copy(), model).adata.n_vars == GENES - 2
+
+
+def test_queries_that_are_refused(model):
+    def changed(change):
+        made = query()
+        change(made.obs)
+        return made
+
+    logs = query()
+    logs.layers["counts"] = np.log1p(logs.layers["counts"] * (100 / logs.layers["counts"].sum(1))[:, None])
+    without = trained(keys={})
+    for adata, reference, says in (
+        (query()[:, 6:].copy(), model, "lacks 24 % of the 25 genes that the model was trained on"),
+        (
+            changed(lambda obs: obs.pop("age")),
+            model,
+            "adata needs the covariates that the model was trained with",
+        ),
+        (changed(lambda obs: obs.pop("plate")), model, "has no column 'plate' for `batch_key=…`"),
+        (logs, model, "these are no counts but log-normalised values"),
+        (query(plates=("p1", "p3")), model, "knows all batches of the query in 'plate', so there is nothing to train"),
+        (query(), without, "was trained without batches"),
+        (query(), CellVAE.load_query_data(query(), model), "is not trained yet"),
+        (query().X, model, "`adata` must be an AnnData object"),
+    ):
+        with pytest.raises(CurvaeError) as raised:
+            CellVAE.load_query_data(adata, reference)
+        assert says in str(raised.value) and "\n" not in str(raised.value)
+    told = trained(keys={"batch_key": "plate", "categorical_covariate_keys": ["tumour"]})
+    with pytest.raises(CurvaeError, match="'tumour' of AnnData holds categories that the model was not trained on"):
+        CellVAE.load_query_data(changed(lambda obs: obs.__setitem__("tumour", "unknown")), told)
+    with pytest.raises(CurvaeError, match="`freeze_dropout` means nothing to CellVAE.load_query_data"):
+        CellVAE.load_query_data(query(), model, freeze_dropout=True)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

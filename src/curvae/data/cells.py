@@ -30,7 +30,7 @@ from .spool import ROW_BYTES, Copy, Storage, require_room
 from .tables import Roles, choose_roles, covariate_numbers, read_roles
 from .text_tables import texts_of
 
-__all__ = ["CELLS", "choose_genes", "is_cell_folder", "read_anndata", "read_cells"]
+__all__ = ["CELLS", "choose_genes", "is_cell_folder", "match_genes", "read_anndata", "read_cells"]
 
 _GENES, _MANY = 2000, 4000  # genes that are used by default, and from how many on
 _MISSING = 0.2  # share of the genes of a model that new cells may lack
@@ -459,13 +459,15 @@ def _sort_cells(
         x, names = _chosen(cells.x, places), cells.genes[places].tolist()
     else:
         names = list(schema.column_names)
-        x = _chosen(cells.x, _matched(cells, names))
+        x = _chosen(cells.x, match_genes(name, cells.genes, names, messages))
         stored = int(_figures(cells, x, np.array(names))[0].sum())
     if isinstance(x, DiskMatrix):
         x = _held(x, stored, name, storage, messages)
     known = read_roles(cells.obs, held, covariates, held["id"], messages)
     known |= {"ids": cells.names} if held["id"] is None else {}
     known["roles"] |= {"layer": layer}
+    if roles.batch_key is not None and held["batch_key"] is None:
+        known["roles"] |= {"batch_key": roles.batch_key, "only_batch": cells.obs.categories(roles.batch_key)[0]}
     return RawData(name, "cells", x, NumberColumns(names), messages=messages, **known)
 
 
@@ -482,21 +484,21 @@ def _held(x: DiskMatrix, stored: int, name: str, storage: Storage | None, messag
     return vstack(blocks, "csr") if x.sparse else np.concatenate(blocks)
 
 
-def _matched(cells: Cells, names: Sequence[str]) -> NDArray[np.int64]:
-    """Return the places of the genes of a model, −1 for those that are missing; raise where many are."""
-    places = pd.Index(cells.genes).get_indexer(pd.Index(names)).astype(np.int64)
+def match_genes(source: str, genes: NDArray[np.str_], names: Sequence[str], messages: Messages) -> NDArray[np.int64]:
+    """Return the places of the genes of a model among others, −1 for those that are missing; raise where many are."""
+    places = pd.Index(genes).get_indexer(pd.Index(names)).astype(np.int64)
     absent = np.array(names)[places < 0]
     share = f"{100 * len(absent) / len(names):.3g} %"
     if len(absent) > _MISSING * len(names):
-        others = np.setdiff1d(cells.genes, names)
+        others = np.setdiff1d(genes, names)
         raise CurvaeError(
-            f"{cells.path.name} lacks {share} of the {len(names):,} genes that the model was trained on, such as "
+            f"{source} lacks {share} of the {len(names):,} genes that the model was trained on, such as "
             f"{str(absent[0])!r}" + (f" (its own are called as {str(others[0])!r})" if len(others) else "") + "; give "
             "cells with the same genes, under the same names"
         )
     if len(absent):
-        cells.messages.warn(
-            f"{cells.path.name} lacks {count(len(absent), 'gene')} of those that the model was trained on ({share}), "
+        messages.warn(
+            f"{source} lacks {count(len(absent), 'gene')} of those that the model was trained on ({share}), "
             f"which count as 0: {quoted(absent)}."
         )
     return places

@@ -453,7 +453,7 @@ class NumberColumns(_Made[Column]):
         return Column(self.names[index], fill=0.0 if self.fills is None else float(self.fills[index]))
 
 
-_OPTIONAL = ("exposure", "batch_key", "layer")  # names that most schemas lack
+_OPTIONAL = ("exposure", "batch_key", "only_batch", "layer")  # names that most schemas lack
 
 
 @dataclass(frozen=True)
@@ -468,6 +468,7 @@ class Schema:
             None.
         covariates: columns that the networks are given but do not model; none of them is a feature.
         batch_key: the covariate that is the batch, or None.
+        only_batch: the batch of all cells, where there is one; `batch_key` is then no covariate.
         layer: layer of a cell file that holds the counts; None for its matrix.
 
     Example:
@@ -487,6 +488,7 @@ class Schema:
     exposure: str | None = None
     covariates: tuple[Column, ...] = ()
     batch_key: str | None = None
+    only_batch: str | None = None
     layer: str | None = None
 
     @cached_property
@@ -512,11 +514,33 @@ class Schema:
             >>> Schema("cells", (), (), covariates=(Column("age"), Column("lane", ("1", "2"))), batch_key="lane").batch
             (1, 2)
         """
-        if self.batch_key is None:
+        if self.batch_key is None or self.only_batch is not None:
             return ()
         widths = [len(column.features) for column in self.covariates]
         place = [column.name for column in self.covariates].index(self.batch_key)
         return sum(widths[:place]), widths[place]
+
+    @property
+    def batches(self) -> Column | None:
+        """The column with the batches, or None; where there is only one batch it is no covariate."""
+        if self.only_batch is not None:
+            return Column(str(self.batch_key), (self.only_batch,))
+        return next((column for column in self.covariates if column.name == self.batch_key), None)
+
+    def with_batches(self, names: Sequence[str]) -> Schema:
+        """Return the schema with further batches, after those that it has.
+
+        Example:
+            >>> schema = Schema("cells", (), (), batch_key="lane", only_batch="1")
+            >>> schema.with_batches(["2"]).covariates[0].categories
+            ('1', '2')
+        """
+        known = self.batches
+        assert known is not None
+        wider = replace(known, categories=(*(known.categories or ()), *names))
+        others = [*self.covariates, *([] if known in self.covariates else [known])]
+        covariates = tuple(wider if column == known else column for column in others)
+        return replace(self, covariates=covariates, only_batch=None)
 
     @property
     def total(self) -> bool:
@@ -588,7 +612,8 @@ class Schema:
         )
         schema = cls(d["kind"], columns, tuple(d["shape"]), **roles, covariates=covariates)
         known = {column.name for column in covariates if column.categories is not None}
-        _expect(schema.batch_key is None or schema.batch_key in known, "batch_key is not a covariate with categories")
+        told = schema.batch_key in known or schema.only_batch is not None
+        _expect(schema.batch_key is None or told, "batch_key is not a covariate with categories")
         _expect(
             math.prod(schema.shape) == len(schema.names) > 0,
             f"shape {schema.shape} does not fit {len(schema.names)} features",

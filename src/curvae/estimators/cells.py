@@ -15,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data import Column, Dataset
-from ..data.cells import read_anndata
+from ..data import Dataset, Schema
+from ..data.cells import choose_genes, match_genes, read_anndata
 from ..data.columns import FrameTable
+from ..data.dataset import as_matrix
 from ..data.disk import in_memory
-from ..data.files import quoted
-from ..data.tables import Roles, check_roles
+from ..data.files import Messages, quoted
+from ..data.tables import Roles, check_roles, require_column
 from ..errors import CurvaeError, require
 from ..maps.cells import add_map
 from ..maps.embedding import Embedding
@@ -31,6 +32,7 @@ from ..training.evaluate import embed, health, likelihoods
 from ..training.fitted import Fitted
 from ..training.fitting import fit
 from ..training.map_tables import embedding_path, embedding_table, read_embedding, write_tables
+from ..training.queries import fit_query
 from ..training.rows import random_split
 from ..training.storage import CONFIG, load_fitted, save_fitted
 from .base import Array, plain
@@ -124,6 +126,13 @@ class CellVAE:
             raise CurvaeError(text, value=error.value) from None
         roles, layer = _read_setup(_require_anndata(adata))
         data, schema = read_anndata(adata, roles, layer=layer, genes="all").finish(None, "error")
+        self._hold(adata, schema, data)
+
+    def _hold(
+        self, adata: Any, schema: Schema, data: Dataset, reference: CellVAE | None = None, unfrozen: bool = False
+    ) -> None:
+        """Take cells to train on, from the start or from a reference on."""
+        self._reference, self._unfrozen = reference, unfrozen
         self._data: Dataset | None
         self.adata, self._schema, self._data = adata, schema, data
         self.is_trained, self.history = False, dict[str, pd.DataFrame]()
@@ -171,8 +180,7 @@ class CellVAE:
         """Read cells as the model knows them, by default its own; of batches that it does not know, raise where the
         decoder or the encoder needs them, and warn otherwise. Other arguments of a method are refused."""
         _refuse("CellVAE", others)
-        if not self.is_trained:
-            raise CurvaeError("the model is not trained yet; call `train` first")
+        self._require_trained()
         if adata is None:
             if self._data is None:
                 raise CurvaeError("the model was loaded without cells; give `adata=…`")
@@ -184,23 +192,23 @@ class CellVAE:
         self._fitted.require_covariates(data, self._schema, "adata", decode)
         return data
 
-    @property
-    def _batches(self) -> Column | None:
-        """The covariate that is the batch."""
-        return next((one for one in self._schema.covariates if one.name == self._schema.batch_key), None)
+    def _require_trained(self) -> None:
+        if not self.is_trained:
+            raise CurvaeError("the model is not trained yet; call `train` first")
 
     def _judge_batches(self, cells: Any, data: Dataset, decode: bool) -> None:
         """Raise for batches that the networks must know and do not; warn of what else is wrong with cells."""
-        column = self._batches
-        if column is not None and column.name in cells.obs:
-            unseen = FrameTable(Path("AnnData"), cells.obs.reset_index(drop=True)).unseen_categories(column)
+        column = self._schema.batches
+        if column is not None and self._schema.batch and column.name in cells.obs:
+            unseen = _obs(cells).unseen_categories(column)
             encoded = self._fitted.config.encode_covariates
             if unseen and (decode or encoded):
-                mapping = "which with `encode_covariates` takes a mapping of queries; train with all batches"
-                others = "which get_normalized_expression decodes as of others with `transform_batch=…`"
+                others = (
+                    "" if encoded else ", decode them as of others with get_normalized_expression(transform_batch=…)"
+                )
                 raise CurvaeError(
-                    f"the model does not know the batches {quoted(unseen)} of {column.name!r}, "
-                    f"{mapping if encoded else others}, or leave these cells out"
+                    f"the model does not know the batches {quoted(unseen)} of {column.name!r}; train it on them with "
+                    f"CellVAE.load_query_data{others}, or leave these cells out"
                 )
         for text in data.warnings:
             warnings.warn(text, stacklevel=4)
@@ -220,7 +228,7 @@ class CellVAE:
         early_stopping_patience: int | None = None,
         **others: Any,
     ) -> None:
-        """Train the model, from the start.
+        """Train the model, from the start; one of a query from the reference on.
 
         Arguments:
             max_epochs: passes over the cells; by default as many as their number suits.
@@ -249,7 +257,11 @@ class CellVAE:
         config = replace(self._config, batch_size=batch_size, **asked)
         rest = max(0.0, round(1 - train - validation, 9))
         split = random_split(len(self._data), config.validation, rest, config.seed)
-        fitted = fit(config, self._data, split=split, device=_device(accelerator, devices))
+        how: dict[str, Any] = {"split": split, "device": _device(accelerator, devices)}
+        if (base := self._reference) is None:
+            fitted = fit(config, self._data, **how)
+        else:
+            fitted = fit_query(base._fitted, base._schema, self._data, config, unfrozen=self._unfrozen, **how)
         embedding = embed(fitted, self._data).require_finite(in_memory(self._data.ids))
         labels = None if self._data.labels is None else in_memory(self._data.labels)
         names = fitted.split.names(len(self._data))
@@ -278,6 +290,92 @@ class CellVAE:
         for name, (figure, sign) in _FIGURES.items():
             if figure in records:
                 self.history[name] = (sign * records[figure]).dropna().to_frame(name)
+
+    # --- queries ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def prepare_query_anndata(
+        cls,
+        adata: Any,
+        reference_model: CellVAE | str | os.PathLike[str],
+        return_reference_var_names: bool = False,
+        inplace: bool = True,
+    ) -> Any:
+        """Give query cells the genes of a reference in its order, with 0 for those that they lack, at most 20 %.
+
+        Other models need that; `load_query_data` takes cells as they are.
+
+        Arguments:
+            adata: the query.
+            reference_model: the model, or the folder that it was saved in.
+            return_reference_var_names: return the names of the genes and do nothing else.
+            inplace: change `adata`; otherwise return another object.
+        """
+        names = pd.Index(_reference(reference_model)._schema.names)
+        if return_reference_var_names:
+            return names
+        messages, genes = Messages(), np.array(_require_anndata(adata).var_names.astype(str))
+        places = match_genes("AnnData", genes, list(names), messages)
+        for text in messages.warnings:
+            warnings.warn(text, stacklevel=2)
+        x, layers = (
+            None if adata.X is None else choose_genes(as_matrix(adata.X), places),
+            {name: choose_genes(as_matrix(values), places) for name, values in adata.layers.items()},
+        )
+        var, known = adata.var.reindex(names), {"obs": adata.obs, "obsm": adata.obsm, "uns": adata.uns}
+        made = type(adata)(x, var=var, layers=layers, obsp=adata.obsp, **known)
+        return adata._init_as_actual(made) if inplace else made
+
+    @classmethod
+    def load_query_data(
+        cls,
+        adata: Any,
+        reference_model: CellVAE | str | os.PathLike[str],
+        unfrozen: bool = False,
+        accelerator: str = "auto",
+        **others: Any,
+    ) -> Self:
+        """Make a model of a query, cells of other batches, from a trained one; then `train` it.
+
+        The model gets columns for the new batches, and these alone are trained: cells of the reference stay where they
+        are.
+
+        Arguments:
+            adata: the query, with the layer and the columns of `obs` that the reference was trained with. Genes are
+                matched by name; those that are missing, at most 20 %, count as 0.
+            reference_model: the model, or the folder that it was saved in.
+            unfrozen: train all of the model, so that cells of the reference move.
+            accelerator: as of `train`, for a model that is read from a folder.
+            others: refused.
+        """
+        _refuse("CellVAE.load_query_data", others)
+        reference = _reference(reference_model, accelerator)
+        known, fitted, column = reference._schema, reference._fitted, reference._schema.batches
+        if column is None:
+            raise CurvaeError(
+                "the reference was trained without batches, and nothing else can be learned of a query; train it with "
+                "`batch_key`, a column of `obs` that may have a single value"
+            )
+        obs = _obs(_require_anndata(adata))
+        require_column(obs.path, "batch_key", column.name, obs.names)
+        batches = obs.unseen_categories(column)
+        if not (batches or unfrozen):
+            raise CurvaeError(
+                f"the reference knows all batches of the query in {column.name!r}, so there is nothing to train; use "
+                "the reference itself, or train all of it with `unfrozen=True`"
+            )
+        schema = known.with_batches(batches)
+        data, _ = read_anndata(adata, Roles(), schema).finish(schema, "error")
+        fitted.require_covariates(data, schema, "adata", True)
+        for text in data.warnings:
+            warnings.warn(text, stacklevel=2)
+        new = cls.__new__(cls)
+        new._config = replace(fitted.config, epochs=None, epoch_steps=None, patience="auto")
+        new._hold(adata, schema, data, reference, unfrozen)
+        if unfrozen:
+            moved = "all weights are trained, so that cells of the reference move: place them with this model."
+            new.notes_ = (*new.notes_, moved)
+        return new
 
     # --- places -----------------------------------------------------------------------------------------------------
 
@@ -366,8 +464,8 @@ class CellVAE:
 
     def _as_of(self, data: Dataset, batch: Any) -> Dataset:
         """Return cells as if they were of another batch for the decoder."""
-        column = self._batches
-        known = () if column is None else column.categories or ()
+        column = self._schema.batches
+        known = () if column is None or not self._schema.batch else column.categories or ()
         if str(batch) not in known:
             raise CurvaeError(
                 f"`transform_batch` names a batch that the model does not know, {str(batch)!r}; "
@@ -551,7 +649,7 @@ class CellVAE:
         if adata is None and (folder / _STORED).is_file():
             adata = require("anndata", f"{_STORED} needs anndata to be read").read_h5ad(folder / _STORED)
         new = cls.__new__(cls)
-        new._config = fitted.config
+        new._config, new._reference = fitted.config, None
         new.adata, new._schema, new._data = adata, schema, None
         facts = description["data"]
         new.notes_, new.warnings_ = tuple(facts.get("notes", ())), list(facts.get("warnings", ()))
@@ -571,6 +669,18 @@ _FIGURES = {
     "kl_local_train": ("kl", 1),
     "kl_local_validation": ("validation_kl", 1),
 }
+
+
+def _reference(model: CellVAE | str | os.PathLike[str], accelerator: str = "auto") -> CellVAE:
+    """Return a trained model, which may be read from a folder."""
+    found = model if isinstance(model, CellVAE) else CellVAE.load(model, accelerator=accelerator)
+    found._require_trained()
+    return found
+
+
+def _obs(adata: Any) -> FrameTable:
+    """Return what describes cells as a table."""
+    return FrameTable(Path("AnnData"), adata.obs.reset_index(drop=True))
 
 
 def _read_setup(adata: Any) -> tuple[Roles, str | None]:

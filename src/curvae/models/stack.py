@@ -89,7 +89,8 @@ class Stack(Generic[Model]):
     Attributes:
         tensors: the parameters by name, each of shape (models, …).
         buffers: the buffers by name, in the same shape.
-        leaves: the tensors that gradients are taken of: `tensors`, or the parameters of a single model.
+        leaves: the tensors that gradients are taken of: `tensors`, or the parameters of a single model, without those
+            that are not to be trained.
 
     Example:
         >>> from curvae.training import Config, build
@@ -110,8 +111,9 @@ class Stack(Generic[Model]):
                 parameter.data = self.tensors[name][i]
         held = [dict(model.named_buffers()) for model in models]
         self.buffers: Tensors = {name: torch.stack([b[name] for b in held]) for name in held[0]}
+        trained: Tensors = {name: parameter for name, parameter in named[0].items() if parameter.requires_grad}
         self.leaves: Tensors = (
-            {name: t.detach().requires_grad_() for name, t in self.tensors.items()} if len(self) > 1 else dict(named[0])
+            {name: self.tensors[name].detach().requires_grad_() for name in trained} if len(self) > 1 else trained
         )
         self._aliases = _aliases(models[0])
 
@@ -135,7 +137,7 @@ class Stack(Generic[Model]):
         if len(self) == 1:
             own = tree_map(lambda arg: arg[0], args)
             return tree_map(lambda term: term.unsqueeze(0), self.models[0].terms(*own))
-        return self.pure("terms", self.leaves, self.buffers, *args)
+        return self.pure("terms", {**self.tensors, **self.leaves}, self.buffers, *args)
 
     def pure(self, method: str, tensors: Tensors, buffers: Tensors, *args: Any) -> Any:
         """Return a method of every model, as a pure function of parameters, buffers and arguments."""

@@ -113,7 +113,7 @@ def require_buildable(config: Config, layout: Layout) -> None:
     """Raise for a model that these data cannot have, or that is too large to be built, without building it."""
     if config.likelihood == "auto":
         raise ValueError('choose the likelihood before building: "auto" needs the data')
-    if config.encode_covariates and not layout.covariates:
+    if config.encode_covariates and not layout.covariates and not layout.counts:
         raise CurvaeError("there are no covariates to give to the encoder; name some, or drop `encode_covariates`")
     width = NETWORKS[config.network].width(layout.shape or (layout.features,), layout.inputs)
     sizes = (width, *config.layers, config.dim)
@@ -166,7 +166,9 @@ def build(
         # The first dense layer is given the covariates.
         first = next((i for i, layer in enumerate(encoding) if isinstance(layer, nn.Linear)), 0)
         model = VAE(
-            Conditioned(encoding, context, {first: config.layers[0]}) if config.encode_covariates else encoding,
+            Conditioned(encoding, context, {first: config.layers[0]})
+            if config.encode_covariates and context
+            else encoding,
             Conditioned(decoding, context) if context else decoding,
             Posterior(config.layers[-1], space),
             likelihood,

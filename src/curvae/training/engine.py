@@ -181,6 +181,7 @@ class Adam:
             for name in ("end", "span")
         )
         self._shares: Tensor | None = None
+        self._kept: dict[str, tuple[Tensor, Tensor]] = {}
         self._groups: list[_Group] = []
         alike: dict[GroupOptions, list[str]] = {}
         for name in leaves:
@@ -215,6 +216,13 @@ class Adam:
         for group in self._groups:
             for count in group.counts:
                 count.fill_(float(step))
+
+    def keep(self, places: Mapping[str, Tensor]) -> None:
+        """Let numbers of some parameters stay as they are from now on; masks tell which, by the name of the parameter.
+
+        A mask is broadcast to the parameter of a model.
+        """
+        self._kept = {name: (mask, self._tensors[name].clone()) for name, mask in places.items()}
 
     @property
     def falls_together(self) -> bool:
@@ -274,6 +282,8 @@ class Adam:
         for name, old in before.items():
             weight = shares.view(-1, *[1] * (old.dim() - 1)).to(old.dtype)  # type: ignore[union-attr]
             self._tensors[name].copy_(torch.lerp(old, self._tensors[name], weight))
+        for name, (mask, old) in self._kept.items():
+            self._tensors[name].copy_(torch.where(mask, old, self._tensors[name]))
 
     def _like(self, gradient: Tensor, parameter: Tensor, name: str, models: slice) -> Tensor:
         """Return a gradient with the strides of its parameter: the fused optimiser walks through memory."""
@@ -550,7 +560,8 @@ class BatchEngine(Engine[VAE, Config]):
         terms = self.terms(rows, noise, parameters, buffers)
         loss = losses(terms, self.config, self.beta, rows.weight, self.pull, kept)
         loss = loss if fraction is None else loss * fraction
-        leaves = self.stack.leaves if parameters is None else parameters
+        leaves = self.stack.leaves
+        leaves = leaves if parameters is None else {name: parameters[name] for name in leaves}
         gradients = torch.autograd.grad(loss.sum() if loss.dim() else loss, list(leaves.values()))
         return gradients, loss.detach(), figures(terms, self.pull, rows.weight, kept)
 

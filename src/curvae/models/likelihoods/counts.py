@@ -48,21 +48,25 @@ class Counts(Likelihood):
         self.total, self.sizes = total, sizes
         self.register_buffer("unit", torch.ones(()))
         if sizes is not None:
-            self.register_buffer("log_sizes", torch.ones(2, *sizes[1:]))  # means and standard deviations
+            self.register_buffer("log_sizes", torch.ones(*sizes[1:], 2))  # means and standard deviations
 
     def prepare(self, x: Matrix, size: Any = None, context: Any = None) -> None:
         if size is None:
             return
-        known = np.concatenate(list(row_blocks(size)))
-        self.unit.fill_(float(np.median(known)))
+        self.unit.fill_(float(np.median(np.concatenate(list(row_blocks(size))))))
         if self.sizes is not None:
-            share = np.ones((len(known), 1))
-            if self.sizes:
-                first, count = self.sizes
-                share = np.concatenate([block[:, first : first + count] for block in row_blocks(context)]) + _LEAST
-            mean, square = (share.T @ np.log(known) ** power / share.sum(0) for power in (1, 2))
-            found = np.stack([mean, np.sqrt((square - mean**2).clip(_LEAST))])
-            self.log_sizes.copy_(torch.from_numpy(found).view_as(self.log_sizes))
+            self.log_sizes.copy_(self.size_moments(size, context))
+
+    def size_moments(self, size: Any, context: Any) -> Tensor:
+        """Return mean and standard deviation of the logarithms of sizes in each batch, in the shape of `log_sizes`."""
+        logs = np.log(np.concatenate(list(row_blocks(size))))
+        share = np.ones((len(logs), 1))
+        if self.sizes:
+            first, count = self.sizes
+            share = np.concatenate([block[:, first : first + count] for block in row_blocks(context)]) + _LEAST
+        mean, square = (share.T @ logs**power / share.sum(0) for power in (1, 2))
+        found = np.stack([mean, np.sqrt((square - mean**2).clip(_LEAST))], 1)
+        return torch.from_numpy(found).view_as(self.log_sizes)
 
     def log_prob(self, outputs: Tensor, batch: Batch | Tensor) -> Tensor:
         batch = Batch.of(batch)
@@ -83,10 +87,10 @@ class Counts(Likelihood):
 
     def _log_joint(self, outputs: Tensor, batch: Batch, log_size: Tensor) -> Tensor:
         """Compute the log-density of the target and the logarithm of the size together."""
-        mean, scale = self.log_sizes.unsqueeze(-1)
+        moments = self.log_sizes
         if self.sizes:
-            share = batch.context[:, self.sizes[0] : sum(self.sizes)]
-            mean, scale = share @ self.log_sizes[0], share @ self.log_sizes[1]
+            moments = batch.context[:, self.sizes[0] : sum(self.sizes)] @ moments
+        mean, scale = moments.unbind(-1)
         prior = ((log_size - mean) / scale).square() / -2 - (math.sqrt(2 * math.pi) * scale).log()
         return super().log_prob(outputs, batch.joined(size=log_size.exp())) + prior
 

@@ -1,0 +1,168 @@
+"""Queries on a trained model: what is new is trained, and nothing else changes a bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cell_files import counts
+from curvae.data import Column, Dataset, Schema
+from curvae.training import Config, embed, fit
+from curvae.training.queries import fit_query
+
+ROWS, GENES = 60, 12
+SETTINGS = {
+    "plain": {},
+    "encoder": {"encode_covariates": True},
+    "dispersions": {"dispersion": "gene-batch", "encode_covariates": True},
+    "sizes": {"learn_sizes": True, "likelihood": "zinb"},
+    "product": {"space": "h2,e1", "neighbours": "near"},
+}
+
+
+def cells(batches, rows=ROWS, seed=0, lone=None, age=True):
+    """Counts with two covariates, the batch between them or last; batches are codes of `batches`."""
+    random = np.random.default_rng(seed)
+    codes = np.arange(rows) % len(batches)
+    x = counts(rows, GENES, seed) + 1
+    x *= 1 + codes[:, None]
+    names = (Column("batch", tuple(batches)), *([Column("age")] if age else []))
+    schema = Schema(
+        "cells", tuple(Column(f"g{j}") for j in range(GENES)), (GENES,), covariates=names, batch_key="batch"
+    )
+    context = np.eye(len(batches))[codes]
+    if age:
+        context = np.column_stack([context, random.normal(size=rows)])
+    if lone:
+        schema, context = replace(schema, covariates=names[1:], only_batch=batches[0]), context[:, 1:]
+    return Dataset(
+        x=x,
+        names=schema.names,
+        shape=(GENES,),
+        ids=np.arange(rows).astype(str),
+        exposure=x.sum(1).astype(float),
+        context=context if schema.covariates else None,
+        context_names=schema.context_names,
+        schema=schema,
+        total=True,
+        batch=schema.batch,
+        counts=True,
+    )
+
+
+def queried(reference, known, new, rows=40, seed=1):
+    """Cells of further batches, of which those of known ones are among them."""
+    schema = known.with_batches(new)
+    codes = schema.batches.categories
+    made = cells(codes, rows, seed, age=len(schema.covariates) > 1)
+    # The columns of covariates are in the order of the schema.
+    order = [made.context_names.index(name) for name in schema.context_names]
+    return replace(
+        made, context=made.context[:, order], context_names=schema.context_names, schema=schema, batch=schema.batch
+    )
+
+
+CONFIG = Config(likelihood="nb", hidden=(6,), epochs=2, validation=0.0, patience=None, weight_decay=1.0)
+
+
+def settings(name):
+    return replace(CONFIG, **SETTINGS[name])
+
+
+@pytest.mark.parametrize("lone", [False, True], ids=["batches", "one batch"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_only_new_columns_change(name, lone):
+    if lone and name == "dispersions":
+        pytest.skip("there is no batch to have dispersions of its own")
+    data = cells(["a"] if lone else ["a", "b"], lone=lone)
+    reference = fit(settings(name), data).double()
+    known = data.schema
+    query = queried(reference, known, ["x", "y"])
+    found = fit_query(reference, known, query, reference.config).double()
+    old, new = reference.model.state_dict(), found.model.state_dict()
+    first, batches = query.batch
+    before, widened = batches - 2, []
+    for key, value in new.items():
+        was = old.get(key, old.get(key.replace("decoder.layers.", "decoder.").replace("encoder.layers.", "encoder.")))
+        if was is not None and was.shape == value.shape:
+            assert torch.equal(was, value), key
+            continue
+        widened.append(key)
+        columns = value.T if "shifts" in key else value.reshape(-1, value.shape[-1])
+        start = first if "shifts" in key else 0
+        learned = columns[start + before : start + batches]
+        others = torch.cat([columns[: start + before], columns[start + batches :]])
+        if was is None:
+            assert not others.any()
+        elif lone and "shifts" in key:
+            assert torch.equal(torch.cat([others[:first], others[first + 1 :]]), was.T) and not others[first].any()
+        else:
+            assert torch.equal(others, was.T if "shifts" in key else was.reshape(others.shape))
+        assert len(learned) == 2 and (learned[0] != learned[1]).any()
+    assert {key.split(".")[0] for key in widened} >= {"decoder"} | ({"encoder"} if "enc" in name else set())
+    assert any("log_" in key for key in widened) == (name in ("dispersions", "sizes"))
+    # Places and likelihoods of the reference, as the wider model is told of them.
+    wider = replace(
+        data,
+        context=np.insert(data.context, [first + before - lone] * (2 + lone), [[*[1.0] * lone, 0.0, 0.0]], 1),
+        context_names=query.context_names,
+        batch=query.batch,
+    )
+    was, now = embed(reference, data), embed(found, wider)
+    np.testing.assert_array_equal(was.space, now.space)
+    np.testing.assert_array_equal(was.sigma, now.sigma)
+    if not reference.config.encode_covariates:
+        np.testing.assert_array_equal(embed(found, query).space, embed(reference, query).space)
+    assert all(parameter.requires_grad for parameter in found.model.parameters())
+
+
+def test_new_columns_start_at_the_mean_of_the_others():
+    data = cells(["a", "b", "c"])
+    reference = fit(settings("dispersions"), data)
+    query = queried(reference, data.schema, ["x"])
+    found = fit_query(reference, data.schema, query, replace(reference.config, learning_rate=1e-12, epochs=1))
+    for key, value in found.model.state_dict().items():
+        if "shifts" in key or "log_dispersion" in key:
+            columns = value.T if "shifts" in key else value
+            torch.testing.assert_close(columns[3], columns[:3].mean(0))
+
+
+def test_sizes_of_new_batches_are_those_of_the_query():
+    data = cells(["a", "b"])
+    reference = fit(settings("sizes"), data)
+    query = queried(reference, data.schema, ["x", "y"])
+    found = fit_query(reference, data.schema, query, reference.config).model.likelihood.log_sizes.numpy()
+    np.testing.assert_array_equal(found[:2], reference.model.likelihood.log_sizes)
+    for place in (2, 3):
+        logs = np.log(query.exposure[query.context[:, place] == 1])
+        np.testing.assert_allclose(found[place], [logs.mean(), logs.std()], rtol=2e-2)
+
+
+def test_training_helps_and_a_query_of_a_query_is_one():
+    data = cells(["a", "b"])
+    reference = fit(replace(CONFIG, epochs=30), data)
+    query = queried(reference, data.schema, ["x", "y"])
+    start, end = (
+        fit_query(reference, data.schema, query, replace(reference.config, epochs=epochs, learning_rate=rate))
+        for epochs, rate in ((1, 1e-12), (40, 0.01))
+    )
+    assert end.history[-1]["elbo"] > start.history[-1]["elbo"] + 1
+    again = queried(end, query.schema, ["z"])
+    third = fit_query(end, query.schema, again, reference.config)
+    assert third.layout.batch == (0, 5) and third.layout.covariates == 6
+    weight = "decoder.shifts.0.weight"
+    was, now = end.model.state_dict()[weight], third.model.state_dict()[weight]
+    assert torch.equal(now[:, [0, 1, 2, 3, 5]], was)
+
+
+def test_all_is_trained_where_that_is_asked_for():
+    data = cells(["a", "b"])
+    reference = fit(CONFIG, data)
+    query = queried(reference, data.schema, ["x"])
+    found = fit_query(reference, data.schema, query, reference.config, unfrozen=True)
+    old, new = reference.model.state_dict(), found.model.state_dict()
+    assert not torch.equal(old["encoder.1.weight"], new["encoder.1.weight"])
+    assert torch.equal(old["likelihood.unit"], new["likelihood.unit"])
