@@ -13,6 +13,7 @@ from ..maps.faithfulness import (
 from ..maps.statistics import Metric, Rows
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
 from .drivers import Drivers, explain
+from .lineages import Lineage, find_lineage
 from .nesting import Delta, Nesting, estimate_delta, exact_delta, examine_points
 from .trees import (
     Embedded,
@@ -36,6 +37,7 @@ __all__ = [
     "Figures",
     "GraphFaithfulness",
     "GraphFigures",
+    "Lineage",
     "Match",
     "Metric",
     "NamedTree",
@@ -52,6 +54,7 @@ __all__ = [
     "explain",
     "faithfulness",
     "figures_of_maps",
+    "find_lineage",
     "graph_faithfulness",
     "match_rows",
     "neighbourhood_map",

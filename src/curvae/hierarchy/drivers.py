@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..data.dataset import Scaling
 from ..errors import CurvaeError
-from ..maps.embedding import Embedding, by_factor
+from ..maps.embedding import Embedding, geodesic_points
 from ..maps.statistics import Array
 from ..models import VAE, Batch, Layout
 
@@ -133,7 +133,7 @@ def explain(
     centres = [embedding.centre if group is None else group.centre for group in groups]  # (1, d) each
     covariates = np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
     t = np.linspace(0.0, 1.0, steps)
-    mean = _expected(fitted, _geodesic(embedding, t, *centres)[:, 0], covariates)
+    mean = _expected(fitted, geodesic_points(embedding.placed, t[:, None], *centres)[:, 0], covariates)
     unit = _units(fitted, embedding, covariates, random)
     travel = np.ptp(mean, axis=0) / unit
     features = np.argsort(-travel, kind="stable")[: max(1, columns)]
@@ -143,7 +143,7 @@ def explain(
         else _drawn(fitted, group.take(random.integers(len(group), size=draws)), random)
         for group, centre in zip(groups, centres, strict=True)
     ]
-    drawn = _geodesic(embedding, t, *ends)
+    drawn = geodesic_points(embedding.placed, t[:, None], *ends)
     values = np.stack([_expected(fitted, points, covariates, features) for points in drawn])  # (steps, draws, k)
     tails = (1 - level) / 2, (1 + level) / 2
     low, high = np.quantile(values, tails, axis=1)
@@ -231,19 +231,6 @@ def _expected(fitted: TrainedVAE, points: Array, covariates: Array, features: An
     return np.concatenate(
         [fitted.reconstruct(part, context=np.tile(covariates, (len(part), 1)))[:, features] for part in parts]
     )
-
-
-def _geodesic(embedding: Embedding, t: Array, start: Array, end: Array) -> Array:
-    """Return points on the geodesics from each start to its end, (steps, rows, d)."""
-    times = torch.from_numpy(t)[:, None]
-    parts = zip(embedding.placed, by_factor(start, embedding.placed), by_factor(end, embedding.placed), strict=True)
-    return torch.cat(
-        [
-            factor.chart.space.geodesic(times, torch.from_numpy(x)[None], torch.from_numpy(y)[None])
-            for factor, x, y in parts
-        ],
-        -1,
-    ).numpy()
 
 
 def _units(fitted: TrainedVAE, embedding: Embedding, context: Array, random: np.random.Generator) -> Array:

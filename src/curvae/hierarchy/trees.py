@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -146,8 +146,8 @@ class NamedTree:
         """Return lengths of the ways between pairs."""
         return self.height[first] + self.height[second] - 2 * self.height[self.common_ancestors(first, second)]
 
-    def newick(self) -> str:
-        """Return the tree in Newick format, one line.
+    def newick(self, remarks: Sequence[str] | None = None) -> str:
+        """Return the tree in Newick format, one line, with a remark behind the length of every edge.
 
         Example:
             >>> parse_newick("('it''s me':1,b:0.5)r;").newick()
@@ -160,7 +160,8 @@ class NamedTree:
             text = name if not name or _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'"
             text = f"({children}){text}" if children else text
             if node:
-                below[self.parent[node]].append(f"{text}:{self.length[node]:.10g}")
+                remark = "" if remarks is None else remarks[node]
+                below[self.parent[node]].append(f"{text}:{self.length[node]:.10g}{remark}")
         return f"{text};"
 
 

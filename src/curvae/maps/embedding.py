@@ -31,9 +31,11 @@ __all__ = [
     "by_factor",
     "frames_from_json",
     "frames_to_json",
+    "geodesic_points",
     "orient",
     "placed",
     "placed_factors",
+    "point_distances",
     "principal_scores",
     "require_finite",
     "sampled_rows",
@@ -243,6 +245,23 @@ def _joined(distances: Sequence[Tensor], factors: Sequence[PlacedFactor]) -> Arr
         return distances[0].numpy()
     squares = [(d / factor.unit).square() for d, factor in zip(distances, factors, strict=True)]
     return torch.stack(squares).sum(0).sqrt().numpy()
+
+
+def point_distances(factors: Sequence[PlacedFactor], first: Array, second: Array) -> Array:
+    """Compute distances of points, (…, width), to others, one by one."""
+    parts = zip(factors, by_factor(first, factors), by_factor(second, factors), strict=True)
+    found = [factor.chart.space.dist(torch.from_numpy(x), torch.from_numpy(y)) for factor, x, y in parts]
+    return _joined(found, factors)
+
+
+def geodesic_points(factors: Sequence[PlacedFactor], t: Array, start: Array, end: Array) -> Array:
+    """Return the points at times t, from 0 to 1, on the geodesic from each start to its end, (…, width); times
+    broadcast against the geodesics.
+    """
+    times = torch.from_numpy(t)
+    parts = zip(factors, by_factor(start, factors), by_factor(end, factors), strict=True)
+    found = [factor.chart.space.geodesic(times, torch.from_numpy(x), torch.from_numpy(y)) for factor, x, y in parts]
+    return torch.cat(found, -1).numpy()
 
 
 def placed_factors(space: Space, units: bool = True) -> tuple[PlacedFactor, ...]:
