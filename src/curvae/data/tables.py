@@ -30,6 +30,7 @@ __all__ = [
     "TABLES",
     "Roles",
     "average_context",
+    "batch_contexts",
     "check_roles",
     "choose_roles",
     "code_covariates",
@@ -155,6 +156,17 @@ def average_context(columns: Sequence[Column]) -> NDArray[np.float64]:
     """
     shares = [[0.0] if one.categories is None else [1 / len(one.categories)] * len(one.categories) for one in columns]
     return np.array([share for column in shares for share in column])
+
+
+def batch_contexts(schema: Schema) -> NDArray[np.float64]:
+    """Code average circumstances in each batch, (batches, covariates); without batches those alone, (1, covariates)."""
+    average = average_context(schema.covariates)
+    if not schema.batch:
+        return average[None]
+    first, count = schema.batch
+    each = np.tile(average, (count, 1))
+    each[:, first : first + count] = np.eye(count)
+    return each
 
 
 def _described(column: Column) -> str:

@@ -21,8 +21,10 @@ from ..data.columns import FrameTable
 from ..data.dataset import as_matrix
 from ..data.disk import in_memory
 from ..data.files import Messages, quoted
-from ..data.tables import Roles, check_roles, require_column
+from ..data.tables import Roles, batch_contexts, check_roles, require_column
 from ..errors import CurvaeError, require
+from ..hierarchy.drivers import explain_along
+from ..hierarchy.lineages import Lineage, find_lineage, require_groups
 from ..maps.cells import add_map
 from ..maps.embedding import Embedding
 from ..models import Batch
@@ -597,6 +599,86 @@ class CellVAE:
         log_prob = found.require_finite(in_memory(data.ids)).log_prob
         result = float(log_prob.mean()) if return_mean else log_prob
         return (result, found.ess) if return_ess else result
+
+    # --- lineages ---------------------------------------------------------------------------------------------------
+
+    def lineage(
+        self, root: str | None = None, groups: str | None = None, draws: int = 25, *, adata: Any = None
+    ) -> Lineage:
+        """Join groups of cells to a tree, and find how far along it every cell lies: its pseudotime.
+
+        Writes `obs["curvae_pseudotime"]` with the ends of its 90 % interval, `…_low` and `…_high`,
+        `obs["curvae_branch"]`, `obsm["curvae_branch_probability"]` (cells, branches), and the tree as
+        `uns["curvae_lineage"]`; see `curvae.hierarchy.Lineage`.
+
+        Arguments:
+            root: where it begins: the name of a group or of a cell; by default the group of the lowest radius.
+            groups: column of `obs` with the groups, by default the labels of the setup. Cells without one lie along
+                the tree too.
+            draws: of the posterior of each cell, for intervals, probabilities and the support of edges.
+            adata: cells, by default those of the training.
+        """
+        self._require_trained()
+        cells, column = self.adata if adata is None else _require_anndata(adata), groups or self._schema.label
+        if column is None:
+            raise CurvaeError("there are no groups to join; name a column of `obs` with `groups`")
+        if cells is None:
+            raise CurvaeError("the model was loaded without cells; give `adata=…`")
+        require_column(Path("AnnData"), "groups", column, [str(name) for name in cells.obs])
+        labels = cells.obs[column].astype(object).where(cells.obs[column].notna(), "").astype(str).to_numpy(np.str_)
+        start: str | int | None = root
+        if root is not None and root not in labels:
+            if not (cells.obs_names == root).any():
+                raise CurvaeError(f"`root` is no cell and no group, {root!r}; groups are {quoted(np.unique(labels))}")
+            start = int(np.argmax(cells.obs_names == root))
+        require_groups(labels, draws)
+        data = self._read(adata, None, decode=False)
+        found = find_lineage(
+            self._embed(data),
+            labels,
+            start,
+            draws=self._at_draws(data, draws, lambda batch, z, *_: {"z": z})["z"],
+            names=list(cells.obs_names),
+            seed=self._fitted.config.seed,
+        )
+        for name in ("pseudotime", "low", "high"):
+            end = name if name == "pseudotime" else f"pseudotime_{name}"
+            cells.obs[f"curvae_{end}"] = getattr(found, name)
+        cells.obs["curvae_branch"] = pd.Categorical(np.array(found.branches, dtype=object)[found.branch])
+        cells.obsm["curvae_branch_probability"] = found.probability
+        cells.uns["curvae_lineage"] = {
+            "root": found.root,
+            "chosen": found.chosen,
+            "newick": found.newick(),
+            "branches": np.array(found.branches, dtype=object),
+            "edges": found.edges,
+        }
+        return found
+
+    def expression_along(
+        self, lineage: Lineage, end: str, gene_list: Sequence[str] | None = None, count: int = 20, steps: int = 41
+    ) -> pd.DataFrame:
+        """Return expected counts of genes in a cell of median size, from the root of a tree to one of its groups.
+
+        They are those of the decoder along the way, averaged over batches. The intervals tell how well the way is
+        known, from the drawn trees, and not how much cells differ.
+
+        Arguments:
+            lineage: the tree, a result of `lineage`.
+            end: name of the group at the end.
+            gene_list: names of genes, by default those that change most.
+            count: how many of these.
+            steps: places on the way.
+
+        Returns:
+            A line for each gene and place, with gene, pseudotime, mean, low and high, the gene that changes most first.
+        """
+        self._require_trained()
+        named = None if gene_list is None else np.flatnonzero(self._genes(gene_list))
+        how: dict[str, Any] = {"columns": count, "features": named, "steps": steps}
+        contexts = batch_contexts(self._schema)
+        found = explain_along(self._fitted, self._embedding, lineage, end, context=contexts, **how)
+        return found.table(self._schema.names, "gene", "pseudotime")
 
     # --- files ------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from ..maps.faithfulness import (
 )
 from ..maps.statistics import Metric, Rows
 from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
-from .drivers import Drivers, explain
+from .drivers import Drivers, explain, explain_along
 from .lineages import Lineage, find_lineage
 from .nesting import Delta, Nesting, estimate_delta, exact_delta, examine_points
 from .trees import (
@@ -52,6 +52,7 @@ __all__ = [
     "exact_delta",
     "examine_points",
     "explain",
+    "explain_along",
     "faithfulness",
     "figures_of_maps",
     "find_lineage",

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ..data.dataset import Scaling
 from ..errors import CurvaeError
-from ..maps.embedding import Embedding, geodesic_points
+from ..maps.embedding import Embedding, geodesic_points, point_distances
 from ..maps.statistics import Array
 from ..models import VAE, Batch, Layout
+from .lineages import Lineage
 
-__all__ = ["Drivers", "Expected", "expected_rows", "explain"]
+__all__ = ["Drivers", "Expected", "draw_places", "expected_rows", "explain", "explain_along"]
 
 _UNIT_ROWS = 500  # of the map, from which the unit of a column is measured
 
@@ -87,6 +89,14 @@ class Drivers:
         ]
         return {"length": self.length, "t": self.t.tolist(), "columns": columns}
 
+    def table(self, names: Sequence[str], column: str = "column", t: str = "t") -> pd.DataFrame:
+        """Return expected values with their intervals, a line for each column and place, given the names of all
+        features; arguments beside these name columns of the table.
+        """
+        shown = np.array(names)[self.features]
+        values = {name: getattr(self, name).ravel("F") for name in ("mean", "low", "high")}
+        return pd.DataFrame({column: shown.repeat(len(self.t)), t: np.tile(self.t, len(shown)), **values})
+
 
 def explain(
     fitted: TrainedVAE,
@@ -131,37 +141,87 @@ def explain(
     random = np.random.default_rng(seed)
     groups = [None if rows is None else _take(embedding, rows) for rows in (start, end)]
     centres = [embedding.centre if group is None else group.centre for group in groups]  # (1, d) each
-    covariates = np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
-    t = np.linspace(0.0, 1.0, steps)
-    mean = _expected(fitted, geodesic_points(embedding.placed, t[:, None], *centres)[:, 0], covariates)
-    unit = _units(fitted, embedding, covariates, random)
-    travel = np.ptp(mean, axis=0) / unit
-    features = np.argsort(-travel, kind="stable")[: max(1, columns)]
+    contexts = np.zeros((1, fitted.layout.covariates)) if context is None else np.atleast_2d(context)
+    unit = _units(fitted, embedding, contexts, random)
     ends = [
         np.repeat(centre, draws, 0)
         if group is None
-        else _drawn(fitted, group.take(random.integers(len(group), size=draws)), random)
+        else draw_places(fitted, group.take(random.integers(len(group), size=draws)), random)
         for group, centre in zip(groups, centres, strict=True)
     ]
-    drawn = geodesic_points(embedding.placed, t[:, None], *ends)
-    values = np.stack([_expected(fitted, points, covariates, features) for points in drawn])  # (steps, draws, k)
+    ways = np.stack([np.concatenate(centres), *np.stack(ends, 1)])
+    t = np.linspace(0.0, 1.0, steps)
+    points = geodesic_points(embedding.placed, t, ways[:, :1], ways[:, 1:])
+    length = float(point_distances(embedding.placed, *centres)[0])
+    return _along(fitted, points, t, contexts, unit, length, columns=columns, level=level)
+
+
+def explain_along(
+    fitted: TrainedVAE,
+    embedding: Embedding,
+    lineage: Lineage,
+    end: str,
+    *,
+    columns: int = 20,
+    features: NDArray[np.intp] | None = None,
+    level: float = 0.9,
+    steps: int = 41,
+    context: Array | None = None,
+    seed: int = 0,
+) -> Drivers:
+    """Find the columns that change along a tree of groups, from its root to one of them.
+
+    The decoder is asked for the expected row along the way; `t` of the result is the pseudotime. Intervals are those
+    between the same ways in the drawn trees: they tell how far the expected row of the way depends on which rows were
+    measured and where they lie, and not how much rows differ.
+
+    Arguments:
+        fitted: a model of rows.
+        embedding: its map, of any rows.
+        lineage: the tree.
+        end: name of the group at the end.
+        columns: how many to return, those that change most beside the standard deviation of the column.
+        features: places of the columns to return instead.
+        level, steps: as of `explain`.
+        context: covariates, (covariates,), or several, over which expected rows are averaged, (·, covariates).
+        seed: of the draws that tell standard deviations.
+    """
+    contexts = np.zeros((1, fitted.layout.covariates)) if context is None else np.atleast_2d(context)
+    unit = _units(fitted, embedding, contexts, np.random.default_rng(seed))
+    nodes = lineage.path(end)
+    reached = lineage.tree.height[nodes]
+    t = np.linspace(0.0, reached[-1], steps)
+    edge = np.searchsorted(reached[1:-1], t, side="right")
+    ways = np.concatenate([lineage.nodes.space[None], lineage.drawn])[:, nodes]
+    times = (t - reached[edge]) / np.maximum(np.diff(reached)[edge], np.finfo(np.float64).tiny)
+    points = geodesic_points(embedding.placed, times, ways[:, edge], ways[:, edge + 1])
+    return _along(fitted, points, t, contexts, unit, float(reached[-1]), features, columns=columns, level=level)
+
+
+def _along(
+    fitted: TrainedVAE,
+    points: Array,
+    t: Array,
+    contexts: Array,
+    unit: Array,
+    length: float,
+    features: NDArray[np.intp] | None = None,
+    *,
+    columns: int,
+    level: float,
+) -> Drivers:
+    """Find the columns that change along a way, the first of points (ways, steps, width); the others are draws of it,
+    for the intervals."""
+    mean = _expected(fitted, points[0], contexts)
+    if features is None:
+        features = np.argsort(-np.ptp(mean, axis=0) / unit, kind="stable")[: max(1, columns)]
+    values = np.stack([_expected(fitted, way, contexts, features) for way in points[1:]])  # (draws, steps, k)
     tails = (1 - level) / 2, (1 + level) / 2
-    low, high = np.quantile(values, tails, axis=1)
-    change_low, change_high = np.quantile(values[-1] - values[0], tails, axis=0)
+    low, high = np.quantile(values, tails, axis=0)
+    change_low, change_high = np.quantile(values[:, -1] - values[:, 0], tails, axis=0)
     chosen = mean[:, features]
-    whole = Embedding(np.concatenate(centres), np.ones((2, len(embedding.placed))), embedding.factors)
-    return Drivers(
-        features,
-        unit[features],
-        t,
-        chosen,
-        low,
-        high,
-        chosen[-1] - chosen[0],
-        change_low,
-        change_high,
-        float(whole.distances()[0, 1]),
-    )
+    change = chosen[-1] - chosen[0]
+    return Drivers(features, unit[features], t, chosen, low, high, change, change_low, change_high, length)
 
 
 class Expected(NamedTuple):
@@ -191,7 +251,7 @@ def expected_rows(
 ) -> Expected:
     """Return what the decoder expects at every row, and so how any two rows differ; arguments as of `explain`."""
     random = np.random.default_rng(seed)
-    covariates = np.zeros(fitted.layout.covariates) if context is None else np.asarray(context, np.float64)
+    covariates = np.zeros((1, fitted.layout.covariates)) if context is None else np.atleast_2d(context)
     unit = _units(fitted, embedding, covariates, random)
     some = random.permutation(len(embedding))[:_UNIT_ROWS]
     deviation = _expected(fitted, embedding.space[some], covariates).std(0) / unit
@@ -199,7 +259,7 @@ def expected_rows(
     mean = _expected(fitted, embedding.space, covariates, features)
     moments = np.zeros((2, *mean.shape))
     for _ in range(draws):
-        off = _expected(fitted, _drawn(fitted, embedding, random), covariates, features) - mean
+        off = _expected(fitted, draw_places(fitted, embedding, random), covariates, features) - mean
         moments += [off, off**2]
     first, second = moments / draws
     return Expected(features, mean, np.sqrt(np.maximum(second - first**2, 0.0) * draws / (draws - 1)), unit[features])
@@ -215,7 +275,7 @@ def _take(embedding: Embedding, rows: ArrayLike) -> Embedding:
     return embedding.take(places)
 
 
-def _drawn(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> Array:
+def draw_places(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> Array:
     """Draw a point of the posterior of every row, (rows, d)."""
     points = []
     for part, factor in zip(rows.parts, fitted.model.space, strict=True):
@@ -225,19 +285,23 @@ def _drawn(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator) -> 
     return torch.cat(points, -1).numpy()
 
 
-def _expected(fitted: TrainedVAE, points: Array, covariates: Array, features: Any = slice(None)) -> Array:
-    """Compute expected values of features at points, in original units; all rows have the same covariates."""
+def _expected(fitted: TrainedVAE, points: Array, contexts: Array, features: Any = slice(None)) -> Array:
+    """Compute expected values of features at points, in original units, averaged over covariates (contexts, ·)."""
     parts = np.array_split(points, -(-len(points) // 4096))
     return np.concatenate(
-        [fitted.reconstruct(part, context=np.tile(covariates, (len(part), 1)))[:, features] for part in parts]
+        [
+            sum(fitted.reconstruct(part, context=np.tile(one, (len(part), 1)))[:, features] for one in contexts)
+            / len(contexts)
+            for part in parts
+        ]
     )
 
 
-def _units(fitted: TrainedVAE, embedding: Embedding, context: Array, random: np.random.Generator) -> Array:
+def _units(fitted: TrainedVAE, embedding: Embedding, contexts: Array, random: np.random.Generator) -> Array:
     """Compute the standard deviation of every column, over rows that the model makes at points of the map."""
     places = random.permutation(len(embedding))[:_UNIT_ROWS]
     model = fitted.model
-    covariates = torch.from_numpy(np.tile(context, (len(places), 1))).to(model.device, model.dtype)
+    covariates = torch.from_numpy(contexts[np.arange(len(places)) % len(contexts)]).to(model.device, model.dtype)
     points = torch.from_numpy(embedding.space[places]).to(model.device)
     generator = torch.Generator(model.device).manual_seed(int(random.integers(2**31)))
     with torch.no_grad():

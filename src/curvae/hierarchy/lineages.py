@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from ..data.files import quoted
@@ -22,7 +23,7 @@ from ..maps.embedding import Embedding, by_factor, geodesic_points, point_distan
 from ..maps.statistics import Array, Index
 from .trees import NamedTree
 
-__all__ = ["Lineage", "TreePlaces", "find_lineage", "nearest_on_tree"]
+__all__ = ["Lineage", "TreePlaces", "find_lineage", "nearest_on_tree", "require_groups"]
 
 _LEVEL = 0.9  # probability of intervals
 _FEWEST = 5  # rows of a group
@@ -103,17 +104,33 @@ class Lineage:
         """Return the tree in Newick format, with the support of each edge in brackets behind its length."""
         return self.tree.newick([f"[{share:.3g}]" for share in self.support])
 
+    @property
+    def edges(self) -> pd.DataFrame:
+        """The edges: group, parent, length and support."""
+        above = self.tree.names[self.tree.parent]
+        columns = {"group": self.tree.names, "parent": above, "length": self.tree.length, "support": self.support}
+        return pd.DataFrame({name: values[1:] for name, values in columns.items()})
+
     def to_json(self) -> dict[str, Any]:
         """Return the tree as JSON values."""
-        above = ["" if node < 0 else str(self.tree.names[node]) for node in self.tree.parent]
-        edges = zip(self.tree.names.tolist(), above, self.tree.length.tolist(), self.support.tolist(), strict=True)
         return {
             "root": self.root,
             "chosen": self.chosen,
             "newick": self.newick(),
             "branches": list(self.branches),
-            "edges": [dict(zip(("group", "parent", "length", "support"), edge, strict=True)) for edge in edges][1:],
+            "edges": self.edges.to_dict("records"),
         }
+
+
+def require_groups(labels: NDArray[np.str_], draws: int) -> None:
+    """Raise if groups of rows, "" for none, are too few or too small for a tree, or draws too few for its intervals."""
+    known, counts = np.unique(labels[labels != ""], return_counts=True)
+    if len(known) < 2:
+        raise CurvaeError(f"`groups` must name at least two groups of rows to join, got {quoted(known)}")
+    if (small := known[counts < _FEWEST]).size:
+        raise CurvaeError(f"`groups` has fewer than {_FEWEST} rows in {quoted(small)}; join or leave out such groups")
+    if draws < _FEWEST_DRAWS:
+        raise CurvaeError(f"`draws` must be at least {_FEWEST_DRAWS} for a 90 % interval, got {draws}")
 
 
 def find_lineage(
@@ -150,13 +167,8 @@ def find_lineage(
         ('a', ('a', 'b', 'c', 'd'), [1.0, 1.0, 1.0, 1.0])
     """
     labels = np.asarray(groups, dtype=np.str_)
-    known, counts = np.unique(labels[labels != ""], return_counts=True)
-    if len(known) < 2:
-        raise CurvaeError(f"`groups` must name at least two groups of rows to join, got {quoted(known)}")
-    if (small := known[counts < _FEWEST]).size:
-        raise CurvaeError(f"`groups` has fewer than {_FEWEST} rows in {quoted(small)}; join or leave out such groups")
-    if len(draws) < _FEWEST_DRAWS:
-        raise CurvaeError(f"`draws` must be at least {_FEWEST_DRAWS} for a 90 % interval, got {len(draws)}")
+    require_groups(labels, len(draws))
+    known = np.unique(labels[labels != ""])
     members = [np.flatnonzero(labels == name) for name in known]
     if isinstance(root, str) and root not in known:
         raise CurvaeError(f"`root` is no group, {root!r}; groups are {quoted(known)}")

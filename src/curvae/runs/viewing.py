@@ -615,21 +615,8 @@ def explain_run(
     names, origin = loaded.data.names, "the mean of all rows" if start is None else start
     lines = pages.driver_lines(origin, found, names)
     if output is not None:
-        values = [
-            pd.DataFrame(
-                {
-                    "to": name,
-                    "column": str(names[feature]),
-                    "t": one.t,
-                    "mean": one.mean[:, i],
-                    "low": one.low[:, i],
-                    "high": one.high[:, i],
-                }
-            )
-            for name, one in found.items()
-            for i, feature in enumerate(one.features)
-        ]
-        write_tables(output, [pd.concat(values, ignore_index=True)])
+        values = pd.concat({name: one.table(names) for name, one in found.items()}, names=["to"])
+        write_tables(output, [values.reset_index("to").reset_index(drop=True)])
         lines.append(f"values: {output}")
     return {"from": origin, "to": {name: one.to_json(names) for name, one in found.items()}}, lines
 
