@@ -55,7 +55,7 @@ def undrawn() -> Iterator[None]:
     charts = ("beside_surrogates", "curves", "dendrogram", "radius_histogram", "reconstructions")
     names = ("Figure", "geodesics", "graph_map", "latent_map", "mosaic", "sample_grid", *charts)
     drawn = dict.fromkeys(names, _Blank()) | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
-    with mock.patch.multiple("curvae.runs.pages", **drawn):
+    with mock.patch.multiple("curvae.runs.pages", **drawn), mock.patch("curvae.runs.lineages.bands", _Blank()):
         yield
 
 

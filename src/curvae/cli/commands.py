@@ -15,7 +15,7 @@ from ..settings import GraphSettings, RowSettings, described
 from .console import CommandResult, LazyModule, command, program, run_program
 from .options import FILE, files, option, refuse, setting_options
 
-__all__ = ["app", "explain", "export", "likelihood_lines", "link_lines", "main"]
+__all__ = ["app", "explain", "export", "likelihood_lines", "lineage", "link_lines", "main"]
 
 
 # Commands that take a trained model further: into other programs, and back to the columns it was trained on.
@@ -55,6 +55,25 @@ def export(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
 def explain(run: Path, **asked: Any) -> CommandResult:
     """Which columns change on the way across the map of a run, from a row or label to another?"""
     return CommandResult(*runs.explain_run(run, **asked), runs.Step("view", (str(run),)))
+
+
+@command(
+    "run",
+    option("--root", help="Row, by its id, or group to start from (the group of the lowest radius).", metavar="ID"),
+    option("--groups", help="Column with the groups to join (the labels of the run).", metavar="COLUMN"),
+    option("--data", help="Table or cell file that has this column.", metavar="FILE", shell_complete=files),
+    option("--gene", "genes", help="Column to follow along the branches; repeatable.", multiple=True, metavar="NAME"),
+    option("-n", "--count", help="How many columns to follow (10).", type=click.IntRange(min=1), default=10),
+    option("--draws", help="Draws of the posterior of each row (25).", type=click.IntRange(min=1), default=25),
+    option("-o", "--output", type=FILE, help="Folder (<run>-lineage)."),
+    "force",
+    "seed",
+    "device",
+    example="lineage runs/cells-1 --root stem --groups type --data c.h5ad",
+)
+def lineage(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
+    """Join groups of rows to a tree, and tell how far along it every row lies, how sure that is, and what changes."""
+    return CommandResult(*runs.lineage_run(run, reporter=reporter, **asked), runs.Step("view", (str(run),)))
 
 
 # Results of commands as lines for people.
@@ -515,7 +534,24 @@ def cite(bibtex: bool) -> CommandResult:
 
 
 app = program(
-    *(demo, fit, graph, embed, impute, sample, evaluate, compare, paper, view, diagnose, judge, explain, export, cite),
+    *(
+        demo,
+        fit,
+        graph,
+        embed,
+        impute,
+        sample,
+        evaluate,
+        compare,
+        paper,
+        view,
+        diagnose,
+        judge,
+        explain,
+        lineage,
+        export,
+        cite,
+    ),
     text="Learn hierarchies with variational auto-encoders in curved latent spaces.",
     version=__version__,
     example="fit cells.csv --label type --id barcode -o runs/cells",

@@ -15,6 +15,7 @@ from .maps import (
     regular_tree,
 )
 from .panels import (
+    bands,
     beside_surrogates,
     confusion,
     curves,
@@ -30,6 +31,7 @@ from .style import PALETTE, figure_bytes, quiet
 __all__ = [
     "PALETTE",
     "Projection",
+    "bands",
     "beside_surrogates",
     "confusion",
     "curves",

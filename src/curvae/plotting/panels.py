@@ -25,6 +25,7 @@ from .maps import Page, disc, fit_window, half_width, inside, on_page, rim
 from .style import GREY, INK, PALETTE, colouring, inches, plain, quiet
 
 __all__ = [
+    "bands",
     "beside_surrogates",
     "confusion",
     "curves",
@@ -276,6 +277,31 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
     texts = [f"learned {name}: {start:.3g} → {end:.3g}" for name, (start, end) in learned.items()]
     first.set_title(", ".join(texts), fontsize=8, color=INK)
     return first, second
+
+
+def bands(
+    ax: Axes, x: NDArray[np.float64], lines: Mapping[str, tuple[NDArray[np.float64], ...]], xlabel: str = "pseudotime"
+) -> Axes:
+    """Draw lines with their intervals.
+
+    Arguments:
+        ax: axes.
+        x: places on the horizontal axis.
+        lines: values with their lower and upper ends, by name.
+        xlabel: name of the axis.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> x = np.linspace(0, 1, 5)
+        >>> len(bands(Figure().subplots(), x, {"a": (x, x - 1, x + 1), "b": (-x, -x, -x)}).lines)
+        2
+    """
+    for place, (name, (mean, low, high)) in enumerate(lines.items()):
+        colour = PALETTE[place % len(PALETTE)]
+        ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        ax.plot(x, mean, color=colour, linewidth=1.1, label=name)
+    ax.legend(frameon=False, fontsize=7, labelcolor=INK, loc="best")
+    return quiet(ax, xlabel, "expected value")
 
 
 def _series(ax: Axes, records: pd.DataFrame, key: str, colour: str) -> None:

@@ -80,8 +80,10 @@ def demonstrate(
             for c, title in ((0.0, "ordinary VAE"), (_CURVATURE, "Poincaré VAE")):
                 place = result.embeddings[c]
                 projection = place.chart.project(place.points, frames_of(place)[0])
+                nodes = None if known is None else pages.node_places(known, place.chart.page, projection.points)
+                hierarchy = None if known is None or nodes is None else (nodes, known.edges)
                 pictures.append(
-                    pages.map_picture(place, rows.labels, title, known, projection, label_name=rows.label_name)
+                    pages.map_picture(place, rows.labels, title, hierarchy, projection, label_name=rows.label_name)
                 )
             sections.append(
                 Section(f"On {name}", [_ABOUT[name], result.verdict], pictures, pages.comparison_section(result).tables)

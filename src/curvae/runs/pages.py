@@ -204,19 +204,19 @@ def map_picture(
     embedding: Embedding,
     labels: Any,
     title: str | None = None,
-    tree: Tree | None = None,
+    hierarchy: tuple[Tensor, Sequence[tuple[int, int]]] | None = None,
     projection: Projection | None = None,
     label_name: str | None = None,
     wide: bool = False,
     columns: Mapping[str, Any] | None = None,
 ) -> Picture:
-    """Draw the map, projected where it has more than two dimensions, with the true hierarchy where it is known.
+    """Draw the map, projected where it has more than two dimensions, with a hierarchy where there is one: places of
+    nodes on the page, and edges.
 
     Up to 20,000 rows it is interactive where scripts run; it knows labels and other `columns` to colour by, but no ids
     nor the order of the rows.
     """
     projection, chart = projection or embedding.chart.project(embedding.points), embedding.chart
-    hierarchy = None if tree is None else (node_places(tree, chart.page, projection.points), tree.edges)
     lines = None if hierarchy is None else (chart.page.to_lorentz(hierarchy[0]), hierarchy[1])
     colours = replace(colouring(labels, len(projection.points)), title=label_name or "")
     known = {} if labels is None else {label_name or "label": labels}

@@ -33,6 +33,7 @@ from ..training import FittedGraph
 from ..training.map_tables import coordinate_columns, embedding_path, read_embedding, write_tables
 from ..training.storage import (
     MODEL,
+    Loaded,
     fitted_class,
     load_fitted,
     read_description,
@@ -502,14 +503,14 @@ def _matched(shown: Shown, table: pd.DataFrame, own: int, schema: Schema | None)
     """Read columns of the table given as data, its rows in the order of the run's; of new rows, of their table."""
     if shown.data is None or (schema is not None and schema.kind == "images"):
         return {}
-    found = _table_columns(Path(shown.data), table["id"][:own], schema)
+    found = table_columns(Path(shown.data), table["id"][:own], schema)
     if shown.rows is None:
         return found
-    new, unknown = _table_columns(Path(shown.rows), table["id"][own:], schema), [None] * (len(table) - own)
+    new, unknown = table_columns(Path(shown.rows), table["id"][own:], schema), [None] * (len(table) - own)
     return {name: pd.Series([*values, *new.get(name, unknown)]) for name, values in found.items()}
 
 
-def _table_columns(path: Path, ids: pd.Series[Any], schema: Schema | None) -> dict[str, Any]:
+def table_columns(path: Path, ids: pd.Series[Any], schema: Schema | None) -> dict[str, Any]:
     """Read columns of a table, for the rows with these ids."""
     try:
         require_file(path)
@@ -598,18 +599,14 @@ def explain_run(
     if output is not None:
         output_file(output, Path("path.csv"), force)
     loaded = open_for(run, device, "whose nodes have no columns to explain")
-    embedding = loaded.embedding  # of data on disk, that of a sample
-    table = pd.DataFrame({"id": np.arange(len(embedding)).astype(str), "label": ""})
-    if embedding_path(run).exists():
-        table, shown, _ = open_thinned(run, loaded.description, LARGEST, ())
-        embedding = embedding if len(embedding) == len(shown) else shown
+    table, embedding = open_rows(run, loaded)
     ids, labels = table["id"].to_numpy(), table["label"].to_numpy()
     start = str(loaded.description["root"]) if start is None and loaded.description.get("root") is not None else start
     ends = sorted(set(labels) - {""}) if end is None else [end]
     if not ends:
         raise CurvaeError(f'the rows of {run} have no labels; say which one with `end=…`, such as `end="{ids[-1]}"`')
-    first = None if start is None else _named_rows(run, ids, labels, start, "start")
-    last = {name: _named_rows(run, ids, labels, name, "end") for name in ends}
+    first = None if start is None else find_rows(run, ids, labels, start, "start")
+    last = {name: find_rows(run, ids, labels, name, "end") for name in ends}
     how: dict[str, Any] = {"columns": count, "context": average_context(loaded.data.covariates), "seed": seed}
     found = {name: explain(loaded.fitted, embedding, end, first, **how) for name, end in last.items()}
     names, origin = loaded.data.names, "the mean of all rows" if start is None else start
@@ -621,7 +618,17 @@ def explain_run(
     return {"from": origin, "to": {name: one.to_json(names) for name, one in found.items()}}, lines
 
 
-def _named_rows(run: Path, ids: NDArray[Any], labels: NDArray[Any], name: str, parameter: str) -> NDArray[np.intp]:
+def open_rows(run: Path, loaded: Loaded) -> tuple[pd.DataFrame, Embedding]:
+    """Open the rows of a run, with ids and labels: all of them, or a sample of data on disk."""
+    embedding = loaded.embedding
+    table = pd.DataFrame({"id": np.arange(len(embedding)).astype(str), "label": ""})
+    if embedding_path(run).exists():
+        table, shown, _ = open_thinned(run, loaded.description, LARGEST, ())
+        embedding = embedding if len(embedding) == len(shown) else shown
+    return table, embedding
+
+
+def find_rows(run: Path, ids: NDArray[Any], labels: NDArray[Any], name: str, parameter: str) -> NDArray[np.intp]:
     """Find the row of this id, or else those of this label."""
     for names in (ids, labels):
         if (rows := np.flatnonzero(names == name)).size:
