@@ -859,6 +859,17 @@ def test_the_model_is_compared_with_the_best_rule():
     assert contest_rows([0.8], [[0.8], [0.7], [0.6]]).standing <= 0
 
 
+def test_a_comparison_finds_a_set_of_curvatures():
+    write_edges(Path("g.csv"))
+    words = ("--curvatures", "auto", "--epochs", "2", "--hidden", "4", "--jobs", "1", "-o", "run")
+    found = curvae("compare", "g.csv", "--graph", *words)
+    assert found.code == 0 and "; 25 trainings: c = 0, 0.548, 1.25, 2.3, 4 in each of 5 repeats\n" in found.err
+    known = json.loads(Path("run/comparison.json").read_text())["curvature"]
+    assert len(known["profile"]) == 5 and "Curvature: " in found.err
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert page.count('alt="gain by curvature, and the set of the best"') == 1 and "over 0 on test edges" in page
+
+
 def test_rules_stand_beside_the_model(whole):
     summary, page = config(whole / "run")["summary"], (whole / "run/report.html").read_text()
     stored = load_graph(whole / "friends.csv", nodes=whole / "people.csv", isolated=True)

@@ -511,6 +511,24 @@ def test_compare_writes_figures_and_a_report():
     refused("fit", "t.csv", "-o", folder, "--resume", says=["holds a comparison"])
 
 
+def test_compare_finds_a_set_of_curvatures():
+    write_table(Path("t.csv"), rows=60)
+    words = ("compare", "t.csv", "--curvatures", "auto", "--jobs", "1", *SMALL, "-o", "run")
+    found = curvae(*words)
+    assert found.code == 0, found.err
+    assert (
+        "; 25 trainings: c = 0, 0.548, 1.25, 2.3, 4 in each of 5 repeats\n" in found.err and "Curvature: " in found.err
+    )
+    known = json.loads(Path("run/comparison.json").read_text())
+    assert [point["value"] for point in known["curvature"]["profile"]] == [0, 0.548, 1.25, 2.3, 4]
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert page.count('alt="gain by curvature, and the set of the best"') == 1 and "over 0 on test rows" in page
+    assert json.loads(Path("run/config.json").read_text())["curvatures"] == "auto"
+    again = curvae(*words, "--resume", "--json")
+    assert again.json == {"folder": "run", **known}
+    untouched(*words[:3], "1", *words[4:], "--resume", says=["--curvatures auto, not 1.0"])
+
+
 def test_too_few_rows_to_compare():
     write_table(Path("t.csv"), rows=8)
     refused("compare", "t.csv", says=["8 rows are too few", "20 rows"])

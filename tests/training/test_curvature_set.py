@@ -11,9 +11,9 @@ from scipy import stats
 
 from curvae.errors import CurvaeError
 from curvae.training import Config, CurvatureSet
-from curvae.training.comparison import Comparison, Repeat
+from curvae.training.comparison import Comparison, Repeat, curved_values
 from curvae.training.config import GraphConfig
-from curvae.training.curvature_set import identifiable
+from curvae.training.curvature_set import identifiable, spread_curvatures
 from curvae.training.evaluate import Links
 from curvae.training.graph_problem import GraphComparison
 from curvae.training.paired import Paired
@@ -125,6 +125,39 @@ def test_identifiable():
     assert identifiable(GraphConfig(curvature=0.0), curvatures) == [0.0, 0.3, 2.0]
     assert identifiable(Config(space="h2,h3"), curvatures) is None
     assert identifiable(Config(learn_prior_scale=True), curvatures) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "widest"),
+    [
+        (Config(), 4.0),
+        (Config(prior_scale=1.7), 4 / 1.7**2),
+        (Config(dim=10), 4.0),
+        (Config(space="h3,e2"), 4.0),
+        (GraphConfig(dim=5, curvature=0.0), 4.0),
+    ],
+)
+def test_chosen_curvatures_are_evenly_spread(config, widest):
+    values = curved_values("auto", 5, config)
+    x = np.arcsinh(identifiable(config, values))
+    assert len(values) == 5 and values[0] == 0 and values[-1] == pytest.approx(widest, rel=0.005)
+    assert np.diff(x) == pytest.approx(np.full(4, x[-1] / 4), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("config", "repeats", "says"),
+    [
+        (Config(), 4, "at least 5 repeats, got 4"),
+        (Config(learn_prior_scale=True), 5, "drop `learn_prior_scale`"),
+        (Config(space="h2,h3"), 5, "set `prior_scale`"),
+        (Config(learn_curvature=True), 5, "fixed curvatures"),
+        (Config(space="e2,e3"), 5, "no curvature to compare"),
+    ],
+)
+def test_curvatures_that_cannot_be_chosen(config, repeats, says):
+    with pytest.raises(CurvaeError, match=says):
+        curved_values("auto", repeats, config)
+    assert spread_curvatures(Config(space="h2,h3", prior_scale=2.0), 5)[-1] == 1.0
 
 
 # --- sentences ------------------------------------------------------------------------------------------------------

@@ -350,7 +350,7 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
 @command(
     "data",
     option("-o", "--output", type=FILE, help="Folder (runs/<name>-comparison-<n>)."),
-    option("--curvatures", help="Values of c > 0 to choose from (0.3,1)."),
+    option("--curvatures", help="Values of c > 0 to choose from, or auto for a confidence set (0.3,1)."),
     option("--repeats", help="Number of repeats, each with its own seed and split (5).", type=int),
     option("--graph", is_flag=True, help="The data are the edges of a graph."),
     option("--tree", help="Known tree; also compare how well it is recovered.", type=FILE),
@@ -369,9 +369,9 @@ def evaluate(reporter: Reporter, run: Path, data: str, samples: int | None, **as
 def compare(reporter: Reporter, data: str, graph: bool, curvatures: str | None, **asked: Any) -> CommandResult:
     """Is a curved latent space better for these data? Answers with a test on rows, or edges, kept apart."""
     try:
-        values = None if curvatures is None else [float(value) for value in curvatures.split(",")]
+        values: Any = curvatures if curvatures in (None, "auto") else [float(value) for value in curvatures.split(",")]
     except ValueError:
-        raise CurvaeError(f"`curvatures` takes numbers such as 0.3,1; got {curvatures!r}") from None
+        raise CurvaeError(f"`curvatures` takes numbers such as 0.3,1, or auto; got {curvatures!r}") from None
     rows, graphs = (
         {*described(settings), *(field.name for field in fields(kind))}
         for settings, kind in ((RowSettings, runs.Source), (GraphSettings, runs.GraphSource))

@@ -1,4 +1,4 @@
-"""Charts: learning curves, radii, reconstructions and mosaics of a model; dendrograms and scores of a hierarchy."""
+"""Charts: learning curves, radii, reconstructions and mosaics of a model; scores of hierarchies and curvatures."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ __all__ = [
     "bands",
     "beside_surrogates",
     "confusion",
+    "curvature_profile",
     "curves",
     "decoded_mosaic",
     "dendrogram",
@@ -468,4 +469,35 @@ def beside_surrogates(
     ax.tick_params(axis="y", labelsize=8, length=0)
     ax.spines["left"].set_visible(False)
     ax.legend(frameon=False, fontsize=7, labelcolor=INK, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    return ax
+
+
+def curvature_profile(
+    ax: Axes, profile: Sequence[tuple[float, float, float]], low: float, high: float | None, ylabel: str
+) -> Axes:
+    """Draw what each c·σ0² gains over 0, with its interval, over the set of those that may be best.
+
+    Arguments:
+        ax: axes.
+        profile: c·σ0² in ascending order, what it gains, and the half-width of the interval of that.
+        low, high: ends of the set; `high` is None for one that goes on.
+        ylabel: what is gained.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> profile = [(0, 0, 0), (1, 0.3, 0.1), (4, 0.1, 0.2)]
+        >>> ax = curvature_profile(Figure().subplots(), profile, 0.4, None, "gain, nats a row")
+        >>> ax.get_xscale(), [text.get_text() for text in ax.get_xticklabels()]
+        ('asinh', ['0', '1', '4'])
+    """
+    values, gains, intervals = zip(*profile, strict=True)
+    ax.set_xscale("asinh")
+    right = 1.15 * values[-1]
+    ax.axvspan(low, right if high is None else high, color=PALETTE[0], alpha=0.15, label="95 % set")
+    ax.axhline(0, color=GREY, linewidth=0.8)
+    ax.errorbar(values, gains, intervals, fmt="o-", color=INK, markersize=4, linewidth=1, capsize=3)
+    ax.set(xlim=(-0.05 * right, right))
+    ax.set_xticks(values, [f"{value:.3g}" for value in values])
+    ax.minorticks_off()
+    quiet(ax, "c·σ0²", ylabel).legend(frameon=False, fontsize=7, labelcolor=INK)
     return ax

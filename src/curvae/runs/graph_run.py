@@ -23,7 +23,7 @@ from ..maps.faithfulness import label_accuracy
 from ..report import Section
 from ..settings import require_count
 from ..training import Comparison, Embedding, GraphConfig
-from ..training.comparison import curved_values
+from ..training.comparison import Curvatures, cost_text, curved_values
 from ..training.evaluate import embed_graph, health, judge_split, missing_links, neighbourhood
 from ..training.graph_problem import (
     FittedGraph,
@@ -258,7 +258,7 @@ class GraphComparisonPlan:
         config: GraphConfig,
         typed: dict[str, Any],
         before: Mapping[str, Any],
-        curvatures: Sequence[float],
+        curvatures: Curvatures,
         repeats: int,
         tree: Path | None,
     ) -> None:
@@ -266,10 +266,10 @@ class GraphComparisonPlan:
         if tree is not None:
             raise CurvaeError("a comparison on a graph takes no tree; leave out `tree=…`")
         split_edges(data, seed=config.seed)
-        trainings = repeats * len(curved_values(curvatures, repeats, config))
+        cost = cost_text(curvatures, curved_values(curvatures, repeats, config), repeats)
         facts = {"fingerprint": data.fingerprint, "nodes": data.n_nodes, "edges": data.n_edges}
         self.facts = {"curvatures": curvatures, "repeats": repeats, "data": facts}
-        self.text = f"{data.n_nodes:,} nodes, {data.n_edges:,} edges; {trainings} trainings"
+        self.text = f"{data.n_nodes:,} nodes, {data.n_edges:,} edges; {cost}"
         self.data, self.config, self.typed, self.remarks = data, config, typed, list[str]()
         self._curvatures, self._repeats = curvatures, repeats
 

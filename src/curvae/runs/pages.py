@@ -44,6 +44,7 @@ from ..models.likelihoods import choose_likelihood
 from ..nn.space import FactorFigures
 from ..plotting import (
     beside_surrogates,
+    curvature_profile,
     curves,
     dendrogram,
     figure_bytes,
@@ -568,7 +569,24 @@ def comparison_section(found: Comparison) -> Section:
             f" c is that of the hyperbolic factors of {space}, which are flat with 0: what the flat product has too is "
             "no gain of curvature."
         )
-    return Section(title, (), (), [Table(["c", *header], rows, f"{repeats} {note}", best)])
+    return Section(title, (), _profile(found), [Table(["c", *header], rows, f"{repeats} {note}", best)])
+
+
+def _profile(found: Comparison) -> list[Picture]:
+    """Draw the gain of each c·σ0² and the set of the best, if there is one."""
+    if (known := found.curvature) is None:
+        return []
+    profile = [(one.value, found.factor * one.gain, found.factor * one.interval) for one in known.profile]
+    return [
+        drawing(
+            (6, 2.6),
+            lambda axes: curvature_profile(axes, profile, known.low, known.high, f"gain, {found.unit}"),
+            f"What each c·σ0² gains over 0 on test {found.held_out}, with 95 % intervals over repeats. Shaded are "
+            "those at which quadratics through the scores of repeats have no significant slope.",
+            "gain by curvature, and the set of the best",
+            wide=True,
+        )
+    ]
 
 
 def _score_rows(

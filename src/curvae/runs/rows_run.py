@@ -34,7 +34,9 @@ from ..training.comparison import (
     FEWEST_COMPARED,
     SAMPLES,
     Comparison,
+    Curvatures,
     compare_planned,
+    cost_text,
     faithfulness_criterion,
     plan_comparison,
     recovery_criterion,
@@ -398,7 +400,7 @@ class RowsComparisonPlan:
         config: Config,
         typed: dict[str, Any],
         before: Mapping[str, Any],
-        curvatures: Sequence[float],
+        curvatures: Curvatures,
         repeats: int,
         tree: Path | None,
     ) -> None:
@@ -427,7 +429,8 @@ class RowsComparisonPlan:
                 "likelihood": likelihood,
             },
         }
-        self.text = f"{len(data):,} rows, {count(data.n_columns, 'column')}; {len(planned.tasks)} trainings"
+        cost = cost_text(curvatures, planned.values, repeats)
+        self.text = f"{len(data):,} rows, {count(data.n_columns, 'column')}; {cost}"
         self.data, self.config, self.typed, self.remarks = data, config, typed, warned
         self._planned, self._splits = planned, {config.seed + i: split for i, split in enumerate(parts)}
         self._sample: Any = data if rows is None else data.take(rows).load()

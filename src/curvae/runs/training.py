@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from ..errors import CurvaeError
 from ..maps.embedding import frames_to_json
 from ..settings import Settings, described
 from ..training import Config
-from ..training.comparison import Comparison
+from ..training.comparison import Comparison, Curvatures
 from ..training.fitted import FittedModel
 from ..training.fitting import default_jobs
 from ..training.map_tables import write_tables
@@ -54,7 +54,7 @@ __all__ = ["compare_run", "start_run", "train_run"]
 _CONVERT: dict[str, Callable[[Any], Any]] = {
     "repeats": int,
     "splits": int,
-    "curvatures": lambda values: [float(c) for c in values],
+    "curvatures": lambda values: values if values == "auto" else [float(c) for c in values],
 }
 
 
@@ -269,7 +269,7 @@ _DEFAULT: dict[str, Any] = {"curvatures": [0.3, 1.0], "repeats": 5}
 def compare_run(
     source: DataSource,
     settings: Mapping[str, Any] = MappingProxyType({}),
-    curvatures: Sequence[float] | None = None,
+    curvatures: Curvatures | None = None,
     repeats: int | None = None,
     output: Path | None = None,
     *,
@@ -284,7 +284,7 @@ def compare_run(
 
     Arguments:
         source, settings, output, resume, force, jobs, device, reporter: see `train_run`.
-        curvatures: values of c > 0; 0.3 and 1, or those that the comparison was started with.
+        curvatures: values of c > 0, or "auto"; 0.3 and 1, or those that the comparison was started with.
         repeats: seeds and splits; 5, or as many as it was started with.
         tree: a known tree of the data, to compare by how well it is recovered too.
 

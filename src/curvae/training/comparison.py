@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from ..models import Layout
 from ..settings import Settings
 from .build import Effects, require_buildable
 from .config import Config, require_count
-from .curvature_set import FEWEST_REPEATS, FEWEST_VALUES, CurvatureSet, identifiable
+from .curvature_set import FEWEST_REPEATS, FEWEST_VALUES, CurvatureSet, identifiable, spread_curvatures
 from .evaluate import Stability, stability
 from .fitting import default_jobs, train_many
 from .paired import Outcome, Paired
@@ -42,11 +42,13 @@ __all__ = [
     "Comparison",
     "ComparisonPlan",
     "Criterion",
+    "Curvatures",
     "Repeat",
     "best_curvature",
     "compare",
     "compare_planned",
     "compare_splits",
+    "cost_text",
     "curved_values",
     "faithfulness_criterion",
     "judge_stack",
@@ -58,16 +60,16 @@ __all__ = [
 
 _FEWEST = 3  # repeats
 
+Curvatures = Sequence[float] | Literal["auto"]
 
-def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -> list[float]:
+
+def curved_values(curvatures: Curvatures, repeats: int, config: Settings) -> list[float]:
     """Return values of c to compare, 0 first; raise for what cannot be compared."""
     require_count("repeats", repeats)
     if repeats < _FEWEST:
         raise CurvaeError(
             f"a comparison needs at least {_FEWEST} repeats to tell a difference from chance, got {repeats}"
         )
-    if not curvatures or not all(c > 0 for c in curvatures):
-        raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
     if any(factor.learned for factor in config.factors):
         raise CurvaeError(
             'a comparison chooses among fixed curvatures; drop `curvature="learn"`, or write h2 for h2:learn in a space'
@@ -76,7 +78,19 @@ def curved_values(curvatures: Sequence[float], repeats: int, config: Settings) -
         raise CurvaeError(
             f"all factors of the space {config.space} are flat, so there is no curvature to compare; write h for e"
         )
+    if curvatures == "auto":
+        curvatures = spread_curvatures(config, repeats)
+    if not curvatures or not all(c > 0 for c in curvatures):
+        raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
     return [0.0, *dict.fromkeys(float(c) for c in curvatures)]
+
+
+def cost_text(curvatures: Curvatures, values: Sequence[float], repeats: int) -> str:
+    """Say how many models are trained, and of "auto" which ones."""
+    text = f"{repeats * len(values)} trainings"
+    if curvatures != "auto":
+        return text
+    return f"{text}: c = {', '.join(f'{c:g}' for c in values)} in each of {repeats} repeats"
 
 
 # Criteria of a comparison besides the likelihood, each with its own test, and what to choose for which purpose.
@@ -314,7 +328,7 @@ class Comparison(Gain):
 def compare(
     config: Config,
     x: Data,
-    curvatures: Sequence[float] = (0.3, 1.0),
+    curvatures: Curvatures = (0.3, 1.0),
     repeats: int = 5,
     *,
     blocks: tuple[int, ...] = (),
@@ -337,7 +351,8 @@ def compare(
             hyperbolic factor, is replaced by the values compared. Neighbourhoods of the data count only if asked for:
             the verdict is one of likelihood.
         x: rows in original units, as of `fit`.
-        curvatures: values of c > 0 to choose from.
+        curvatures: values of c > 0 to choose from; "auto" takes four, from which the confidence set
+            `Comparison.curvature` is found. It costs five trainings a repeat, and takes five repeats or more.
         repeats: splits and seeds, at least 3.
         blocks: of a plain matrix, as of `fit`.
         groups: rows of one group stay together in a split.
@@ -394,7 +409,7 @@ class ComparisonPlan:
 def plan_comparison(
     config: Config,
     data: Arrays,
-    curvatures: Sequence[float],
+    curvatures: Curvatures,
     repeats: int,
     groups: NDArray[Any] | None = None,
     samples: int = SAMPLES,

@@ -24,7 +24,7 @@ from ..maps.statistics import LEVEL
 from ..settings import Settings
 from .paired import Paired
 
-__all__ = ["FEWEST_REPEATS", "FEWEST_VALUES", "CurvatureSet", "ProfilePoint", "identifiable"]
+__all__ = ["FEWEST_REPEATS", "FEWEST_VALUES", "CurvatureSet", "ProfilePoint", "identifiable", "spread_curvatures"]
 
 Verdict = Literal["curved", "flat", "undetermined"]
 
@@ -174,3 +174,32 @@ def identifiable(config: Settings, curvatures: Iterable[float]) -> list[float] |
             return None
         found += values
     return found
+
+
+_WIDEST = 4.0  # c·σ0² up to which curvatures are spread, or c where σ0 depends on it
+
+
+def spread_curvatures(config: Settings, repeats: int) -> list[float]:
+    """Choose four c > 0 for a set: with 0, asinh(c·σ0²) is evenly spaced up to c·σ0² = 4, or to c = 4 with σ0 "auto".
+
+    Example:
+        >>> from curvae.training import Config
+        >>> spread_curvatures(Config(), 5), spread_curvatures(Config(prior_scale=2.0), 5)
+        ([0.548, 1.25, 2.3, 4.0], [0.137, 0.312, 0.575, 1.0])
+    """
+    if repeats < FEWEST_REPEATS:
+        raise CurvaeError(
+            f'`curvatures="auto"` finds a confidence set, which needs at least {FEWEST_REPEATS} repeats, got {repeats}'
+        )
+    known = identifiable(config, [1.0])
+    if known is None:
+        raise CurvaeError(
+            'with `curvatures="auto"` c·σ0² must be one number: drop `learn_prior_scale`, and set `prior_scale` if '
+            "hyperbolic factors differ in dimension"
+        )
+    scale, bend = config.prior_scale, 0.0
+    if scale == "auto":  # c·σ0² = c/(1 + bend·c)
+        scale, bend = 1.0, 1 / known[0] - 1
+    top = math.asinh(_WIDEST / (1 + bend * _WIDEST))
+    values = np.sinh(top * np.arange(1, FEWEST_VALUES) / (FEWEST_VALUES - 1))
+    return [float(f"{c:.3g}") for c in values / (1 - bend * values) / scale**2]

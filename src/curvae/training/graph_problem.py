@@ -24,7 +24,7 @@ from ..models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, PairSample
 from ..models.graph_vae import AnyPairs, WeightedEdges, exact, joined_nodes, pair_count
 from ..nn import Adjacency, AdjacencyMaker, FreeVectors, GraphEncoder, Popularity
 from .build import make_space, seeded
-from .comparison import Comparison, ComparisonPlan, compare_splits, curved_values
+from .comparison import Comparison, ComparisonPlan, Curvatures, compare_splits, curved_values
 from .config import GraphConfig
 from .engine import Engine, EpochResult, Failure
 from .evaluate import embed_graph, hidden_links
@@ -633,7 +633,7 @@ class GraphComparison(Comparison):
 def compare_graph(
     config: GraphConfig,
     graph: Graph,
-    curvatures: Sequence[float] = (0.3, 1.0),
+    curvatures: Curvatures = (0.3, 1.0),
     repeats: int = 5,
     *,
     device: str = "auto",
@@ -648,7 +648,7 @@ def compare_graph(
         config: settings shared by all models; its seed is the first repeat's. Its curvature, in a product that of every
             hyperbolic factor, is replaced by the values compared.
         graph: whose edges are split 85/5/10.
-        curvatures: values of c > 0 to choose from.
+        curvatures: values of c > 0 to choose from, or "auto", as of `curvae.training.compare`.
         repeats: splits and seeds, at least 3.
         device, jobs: as of `curvae.training.compare`.
         training: folder, resume, progress and warn, as there.
