@@ -439,6 +439,62 @@ def test_queries_are_given_the_genes_of_a_reference(model):
         assert CellVAE.load_query_data(query()[:, 2:].copy(), model).adata.n_vars == GENES - 2
 
 
+def kinds(rows, plate, without=None, seed=0):
+    """Cells of four kinds, of which one may lack, with totals over a decade."""
+    random = np.random.default_rng(seed)
+    rates = np.random.default_rng(9).gamma(0.5, 1.0, (4, 40)) + 0.05
+    rates *= np.where(plate == "p2", np.random.default_rng(8).gamma(20.0, 0.05, 40), 1.0)
+    kind = random.choice([one for one in range(4) if one != without], rows)
+    share = rates[kind] * random.gamma(8.0, 1 / 8, (rows, 40))
+    x = random.poisson(share / share.sum(1, keepdims=True) * random.uniform(60, 600, (rows, 1)))
+    obs = pd.DataFrame({"plate": plate, "kind": kind.astype(str)}, index=[f"{plate}-{i}" for i in range(rows)])
+    return anndata.AnnData(x.astype(np.float32), obs=obs)
+
+
+def test_labels_are_transferred_and_unknown_cells_marked(tmp_path):
+    reference = kinds(300, "p1", without=3)
+    CellVAE.setup_anndata(reference, batch_key="plate", labels_key="kind")
+    atlas = CellVAE(reference, n_hidden=24, n_latent=3, neighbours="off")
+    atlas.train(max_epochs=60)
+    new = kinds(120, "p2", seed=1)
+    made = CellVAE.load_query_data(new, atlas)
+    made.train(max_epochs=5)
+    found = made.transfer_labels("kind")
+    assert found.index.tolist() == new.obs_names.tolist()
+    pd.testing.assert_frame_equal(new.obs[found.columns], found, check_names=False)
+    left_out = (new.obs["kind"] == "3").to_numpy()
+    right = (found["curvae_label"] == new.obs["kind"]).to_numpy()
+    assert right[~left_out].mean() > 0.95
+    unknown = found["curvae_unknown"].to_numpy()
+    assert np.median(unknown[left_out]) > 0.8 and np.median(unknown[~left_out]) < 0.2
+    assert found["curvae_label_probability"].between(0.33, 1).all()
+    made.save(tmp_path / "query")
+    again = CellVAE.load(tmp_path / "query")
+    pd.testing.assert_frame_equal(again.transfer_labels("kind"), found)
+    with pytest.raises(CurvaeError, match="loaded without its reference; call CellVAE.load_query_data again"):
+        CellVAE.load(tmp_path / "query", new).train()
+    for call, says in (
+        (lambda: atlas.transfer_labels("kind"), "the model has no reference"),
+        (lambda: made.transfer_labels("plate"), "names 'plate', and the reference has 'kind'"),
+        (lambda: made.transfer_labels("kind", k=301), "`k` must lie between 1 and 300"),
+        (lambda: CellVAE.load_query_data(new, tmp_path / "query", unfrozen=True), "load it with them"),
+    ):
+        with pytest.raises(CurvaeError, match=says):
+            call()
+    # Cells of the query are cells of the reference of a further one.
+    further = CellVAE.load_query_data(kinds(30, "p3", seed=2), again)
+    further.train(max_epochs=1)
+    assert len(further._known) == 420 and (further.transfer_labels("kind")["curvae_label"] == "3").any()
+    moved = CellVAE.load_query_data(kinds(30, "p3", seed=2), atlas, unfrozen=True)
+    moved.train(max_epochs=1)
+    assert len(moved._known) == 300 and not np.allclose(moved._known["tangent_1"], atlas._table["tangent_1"])
+    # A run of before these figures were noted.
+    del atlas._description["summary"]["fit_scores"]
+    old = CellVAE.load_query_data(new, atlas)
+    old.train(max_epochs=1)
+    assert old.transfer_labels("kind")["curvae_unknown"].isna().all()
+
+
 def test_queries_that_are_refused(model):
     def changed(change):
         made = query()

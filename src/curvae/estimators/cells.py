@@ -27,6 +27,7 @@ from ..hierarchy.drivers import explain_along
 from ..hierarchy.lineages import Lineage, find_lineage, require_groups
 from ..maps.cells import add_map
 from ..maps.embedding import Embedding
+from ..maps.labels import transfer_labels
 from ..models import Batch
 from ..settings import described, require_choice, require_count
 from ..training.config import Config, choose_device
@@ -34,15 +35,16 @@ from ..training.evaluate import embed, health, likelihoods
 from ..training.fitted import Fitted
 from ..training.fitting import fit
 from ..training.map_tables import embedding_path, embedding_table, read_embedding, write_tables
+from ..training.novelty import fit_scores, held_out_fit, unknown_probability
 from ..training.queries import fit_query
 from ..training.rows import random_split
-from ..training.storage import CONFIG, load_fitted, save_fitted
+from ..training.storage import CONFIG, load_fitted, remove_files, save_fitted
 from .base import Array, plain
 
 __all__ = ["CellVAE"]
 
 _SETUP = "curvae_setup"  # in `uns`: the roles of columns
-_STORED = "adata.h5ad"
+_STORED, _KNOWN = "adata.h5ad", "reference.csv"
 _NAMED = {"n_latent": "dim", "dropout_rate": "dropout", "gene_likelihood": "likelihood", "random_state": "seed"}
 _WIDTH = 128  # of hidden layers whose number alone is given
 _INERT = ("batch_size", "silent")  # arguments of scvi-tools that change no value
@@ -135,6 +137,7 @@ class CellVAE:
     ) -> None:
         """Take cells to train on, from the start or from a reference on."""
         self._reference, self._unfrozen = reference, unfrozen
+        self._known: pd.DataFrame | None = None  # places of the cells of a reference, as a table of its map
         self._data: Dataset | None
         self.adata, self._schema, self._data = adata, schema, data
         self.is_trained, self.history = False, dict[str, pd.DataFrame]()
@@ -248,6 +251,10 @@ class CellVAE:
         validation = 1 - train if validation_size is None else validation_size
         if self._data is None:
             raise CurvaeError("the model was loaded without cells; give them to `CellVAE.load` with `adata=…`")
+        if self._known is not None and self._reference is None:
+            raise CurvaeError(
+                "this model of a query was loaded without its reference; call CellVAE.load_query_data again"
+            )
         if not (0 < train <= 1 and 0 <= validation <= 1 - train + 1e-9):
             raise CurvaeError(
                 f"`train_size` and `validation_size` must be shares of the cells that add up to at most 1, got {train} "
@@ -268,6 +275,8 @@ class CellVAE:
         labels = None if self._data.labels is None else in_memory(self._data.labels)
         names = fitted.split.names(len(self._data))
         table = embedding_table(embedding, in_memory(self._data.ids), labels, names)
+        if base is not None and (fit_of_known := base._description["summary"].get("fit_scores")):
+            table["unknown"] = unknown_probability(fit_scores(base._fitted, self._data), **fit_of_known)
         self.warnings_ = [*self._data.warnings, *health(fitted, embedding)]
         facts = {
             "fingerprint": self._data.fingerprint,
@@ -280,7 +289,10 @@ class CellVAE:
             "warnings": list(self._data.warnings),
             "schema": self._schema.to_json(),
         }
-        self._take(fitted, embedding, table, {"data": facts, "summary": fitted.factor_figures})
+        summary = {**fitted.factor_figures, "fit_scores": held_out_fit(fitted, self._data)}
+        self._take(fitted, embedding, table, {"data": facts, "summary": summary})
+        if base is not None:
+            self._known = self._place_known(base)
 
     def _take(self, fitted: Fitted, embedding: Embedding, table: pd.DataFrame, description: Mapping[str, Any]) -> None:
         """Become the trained model, given its map and what `config.json` says of its data."""
@@ -366,6 +378,8 @@ class CellVAE:
                 f"the reference knows all batches of the query in {column.name!r}, so there is nothing to train; use "
                 "the reference itself, or train all of it with `unfrozen=True`"
             )
+        if unfrozen and reference.adata is None:
+            raise CurvaeError("`unfrozen=True` moves the cells of the reference; load it with them, with `adata=…`")
         schema = known.with_batches(batches)
         data, _ = read_anndata(adata, Roles(), schema).finish(schema, "error")
         fitted.require_covariates(data, schema, "adata", True)
@@ -378,6 +392,52 @@ class CellVAE:
             moved = "all weights are trained, so that cells of the reference move: place them with this model."
             new.notes_ = (*new.notes_, moved)
         return new
+
+    def _place_known(self, reference: CellVAE) -> pd.DataFrame:
+        """Return the table of the map of a reference, where its cells are in this model."""
+        if not self._unfrozen:
+            return pd.concat([reference._table, reference._known], ignore_index=True)
+        data = self._read(reference.adata, None, decode=False)
+        labels = None if data.labels is None else in_memory(data.labels)
+        return embedding_table(self._embed(data), in_memory(data.ids), labels, "reference")
+
+    def transfer_labels(self, labels_key: str, k: int = 15) -> pd.DataFrame:
+        """Give the cells of a query labels of its reference, and write them to `adata.obs`.
+
+        Arguments:
+            labels_key: column with the labels, which the reference was set up with.
+            k: nearest cells of the reference that have a say, weighted by the overlap of their posteriors with that of
+                the cell.
+
+        Returns:
+            A data frame with `curvae_label`; with `curvae_label_probability`, the weight of the cells with that label;
+            and with `curvae_unknown`, the probability that a cell belongs to no part of the reference: how its
+            log-likelihood compares with that of cells of the reference that were held out. It is NaN for a reference
+            that was saved before these were noted.
+        """
+        self._require_trained()
+        if self._known is None:
+            raise CurvaeError("the model has no reference; make one of a query with CellVAE.load_query_data")
+        labels = self._known["label"].to_numpy(np.str_)
+        if labels_key != self._schema.label or not (labels != "").any():
+            known = "has none" if self._schema.label is None else f"has {self._schema.label!r}"
+            raise CurvaeError(
+                f"`labels_key` names {labels_key!r}, and the reference {known}; give `labels_key=…` to setup_anndata "
+                "before it is trained"
+            )
+        told = self._known[labels != ""]
+        sigma = told.filter(regex=r"^(\w+_)?sigma$").to_numpy(np.float64)
+        places = told.filter(regex=r"^tangent_\d+$").to_numpy(np.float64)
+        sigma = sigma[:, 0] if sigma.shape[1] == 1 else sigma
+        reference = Embedding.from_tangent(places, sigma, self._embedding.placed)
+        names, probability = transfer_labels(self._embedding, reference, labels[labels != ""], k)
+        found = {"curvae_label": names, "curvae_label_probability": probability}
+        found["curvae_unknown"] = self._table.get("unknown", pd.Series(np.nan, self._table.index)).to_numpy()
+        frame = pd.DataFrame(found).set_index(self._table["id"].to_numpy())
+        if self.adata is not None:
+            for name, values in found.items():
+                self.adata.obs[name] = values
+        return frame
 
     # --- places -----------------------------------------------------------------------------------------------------
 
@@ -705,6 +765,9 @@ class CellVAE:
         if not fresh and not (overwrite and (folder / CONFIG).is_file()):
             raise CurvaeError(f"{folder} exists; choose another name, or overwrite a run with `overwrite=True`")
         write_tables(embedding_path(folder, len(self._table)), [self._table])
+        remove_files([folder / _KNOWN])
+        if self._known is not None:
+            write_tables(folder / _KNOWN, [self._known])
         save_fitted(folder, self._fitted, self._embedding, self._description)
         if save_anndata:
             anndata = require("anndata", f"{_STORED} needs anndata to be written")
@@ -733,6 +796,7 @@ class CellVAE:
         new = cls.__new__(cls)
         new._config, new._reference = fitted.config, None
         new.adata, new._schema, new._data = adata, schema, None
+        new._known = read_embedding(folder / _KNOWN) if (folder / _KNOWN).is_file() else None
         facts = description["data"]
         new.notes_, new.warnings_ = tuple(facts.get("notes", ())), list(facts.get("warnings", ()))
         fitted.model.to(_device(accelerator, "auto"))

@@ -19,16 +19,24 @@ __all__ = ["add_map", "geodesic_neighbours", "write_map"]
 _DISTANCES = 1 << 24  # that are computed at a time
 
 
-def geodesic_neighbours(embedding: Embedding, count: int) -> tuple[NDArray[np.int64], Array]:
-    """Find the nearest other rows of every row on the map, and their distances, each (rows, count), in their order."""
-    rows = np.arange(len(embedding))
+def geodesic_neighbours(
+    embedding: Embedding, count: int, among: Embedding | None = None
+) -> tuple[NDArray[np.int64], Array]:
+    """Find the nearest rows of every row on the map, and their distances, each (rows, count), in their order.
+
+    These are others of the same embedding, or rows `among` those of another one.
+    """
+    rows, others = np.arange(len(embedding)), embedding if among is None else among
     found = []
-    for part in np.array_split(rows, math.ceil(len(rows) ** 2 / _DISTANCES)):
-        far = embedding.take(part).distances(embedding)
-        far[np.arange(len(part)), part] = np.inf
+    for part in np.array_split(rows, math.ceil(len(rows) * len(others) / _DISTANCES)):
+        far = embedding.take(part).distances(others)
+        if among is None:
+            far[np.arange(len(part)), part] = np.inf
         found.append(np.argpartition(far, count - 1)[:, :count])
     index = np.concatenate(found)
-    distances = embedding.pairs(np.repeat(rows, count), index.ravel()).reshape(index.shape)
+    both = embedding if among is None else among.joined(embedding)
+    own = np.repeat(rows + len(both) - len(rows), count)
+    distances = both.pairs(own, index.ravel()).reshape(index.shape)
     order = np.argsort(distances, axis=1, kind="stable")
     return np.take_along_axis(index, order, 1), np.take_along_axis(distances, order, 1)
 

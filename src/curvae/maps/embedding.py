@@ -233,6 +233,11 @@ class Embedding:
         own = (None if numbers is None else numbers[index] for numbers in (self.popularity, self.side))
         return Embedding(self.space[index], self.sigma[index], self.factors, *own)
 
+    def joined(self, other: Embedding) -> Embedding:
+        """Return the rows with those of another embedding in the same space after them."""
+        space, sigma = (np.concatenate(pair) for pair in ((self.space, other.space), (self.sigma, other.sigma)))
+        return Embedding(space, sigma, self.placed)
+
     def distances(self, other: Embedding | None = None) -> Array:
         """Compute geodesic distances, (rows, rows of the other)."""
         pairs = zip(self.parts, (self if other is None else other).parts, strict=True)
