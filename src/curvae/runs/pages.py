@@ -581,8 +581,8 @@ def _profile(found: Comparison) -> list[Picture]:
         drawing(
             (6, 2.6),
             lambda axes: curvature_profile(axes, profile, known.low, known.high, f"gain, {found.unit}"),
-            f"What each c·σ0² gains over 0 on test {found.held_out}, with 95 % intervals over repeats. Shaded are "
-            "those at which quadratics through the scores of repeats have no significant slope.",
+            f"What each c·σ0² gains over 0 on test {found.held_out}, with 95 % intervals over repeats. Shaded is the "
+            "set of those that no value compared is significantly better than.",
             "gain by curvature, and the set of the best",
             wide=True,
         )

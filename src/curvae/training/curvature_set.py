@@ -1,11 +1,12 @@
 """Which curvatures predict held-out data best? A confidence set for c·σ0², from scores on the same splits.
 
 Data determine c·σ0² alone, and flexible decoders absorb much of it: what can be asked for is the c·σ0² at which models
-like these predict held-out data best. In each repeat a quadratic in x = asinh(c·σ0²), which is linear in c·σ0² near 0
-and logarithmic far out, is fitted to the test scores. The best x is where the slope of the expected quadratic is 0, and
-0 if scores fall from there on. So the set ends where the mean slope over the repeats, a linear function of x, becomes
-significant by the t-test of `Paired`: Fieller's theorem. Repeats differ also by the luck of their trainings, which is
-larger than the error over test rows.
+like these predict held-out data best. In each repeat a cubic in x = asinh(c·σ0²), which is linear in c·σ0² near 0 and
+logarithmic far out, is fitted to the test scores; scores fall so fast at large c·σ0² that a quadratic would be wrong
+near 0. A value is left out if one of those compared is significantly better, by one-sided t-tests over the repeats with
+the variance of `Paired`, and Bonferroni's correction. None is better than the best, so that the set holds that with the
+probability stated or more, if cubics fit. Repeats differ also by the luck of their trainings, which is larger than the
+error over test rows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import stdtrit
 
 from ..data.files import decimal
 from ..errors import CurvaeError
@@ -31,6 +33,7 @@ Verdict = Literal["curved", "flat", "undetermined"]
 FEWEST_VALUES = 5
 """values of c, 0 among them, that a set needs"""
 FEWEST_REPEATS = 5
+_POINTS = 1001  # at which fits are compared
 
 
 @dataclass(frozen=True)
@@ -53,17 +56,13 @@ class CurvatureSet:
     """The c·σ0² at which models of one kind predict held-out data best, with a confidence set.
 
     Arguments:
-        estimate: maximum of the mean quadratic, within the values compared; None where it has none.
-        low, high: ends of the set. `high` is None where it goes on beyond the largest value compared.
+        estimate: maximum of the mean cubic, within the values compared.
+        low, high: ends of the set. `high` is None where it holds the largest value compared, and may go on.
         level: of confidence.
-        verdict: "curved" if 0 is not in the set. "flat" if it is, and some larger value is not: large curvatures do
-            worse, and no gain over 0 is detected; a small one may still be best. "undetermined" if all values compared
-            are in the set.
+        verdict: "curved" if 0 is not in the set. "flat" if it is, and the largest value compared is not: large
+            curvatures do worse, and no gain over 0 is detected; a small one may still be best. "undetermined" if both
+            are.
         profile: of every value compared, in ascending order.
-
-    References:
-        Fieller (1954), Some problems in interval estimation. Nadeau and Bengio (2003), Inference for the generalization
-        error.
 
     Example:
         >>> best = [0.8, 0.9, 1.0, 1.1, 1.2]  # of five repeats
@@ -71,10 +70,10 @@ class CurvatureSet:
         >>> scores = [[-((math.asinh(value) - one) ** 2) for value in values] for one in best]
         >>> found = CurvatureSet.of(values, scores)
         >>> found.verdict, round(found.low, 2), round(found.estimate, 2), round(found.high, 2)
-        ('curved', 0.89, 1.18, 1.5)
+        ('curved', 0.67, 1.17, 2.0)
     """
 
-    estimate: float | None
+    estimate: float
     low: float
     high: float | None
     level: float
@@ -90,8 +89,6 @@ class CurvatureSet:
             scores: on test data, higher is better, shape (repeats, values), five repeats or more.
             ratio: test data over training data, as of `Paired`.
         """
-        from scipy.optimize import brentq  # takes long to import
-
         order = np.argsort(values)
         c, figures = np.asarray(values, float)[order], np.asarray(scores, float)[:, order]
         if len(set(values)) < FEWEST_VALUES or c[0] != 0 or len(figures) < FEWEST_REPEATS:
@@ -104,28 +101,16 @@ class CurvatureSet:
             ProfilePoint(float(value), one.mean, one.interval)
             for value, one in zip(c, (Paired(gain, ratio) for gain in gains.T), strict=True)
         ]
-        _, linear, square = np.polynomial.polynomial.polyfit(np.arcsinh(c), gains.T, 2)
-        if square.mean() >= 0:
-            return cls(None, 0.0, None, 1 - LEVEL, "undetermined", profile)
-        top = math.asinh(c[-1])
-
-        def crossing(sign: int) -> float:
-            """Find the x from 0 to `top` at which a bound of the slope falls below 0."""
-
-            def bound(x: float) -> float:
-                slope = Paired(linear + 2 * x * square, ratio)
-                return slope.mean + sign * slope.interval
-
-            if bound(0.0) <= 0:
-                return 0.0
-            return top if bound(top) >= 0 else float(brentq(bound, 0.0, top))
-
-        low, high = crossing(-1), crossing(1)
-        best = min(max(-linear.mean() / (2 * square.mean()), 0.0), top)
-        verdict: Verdict = "curved" if low > 0 else "flat" if high < top else "undetermined"
-        return cls(
-            math.sinh(best), math.sinh(low), math.sinh(high) if high < top else None, 1 - LEVEL, verdict, profile
-        )
+        points = np.union1d(c, np.sinh(np.linspace(0.0, np.arcsinh(c[-1]), _POINTS)[:-1]))
+        cubics = np.polynomial.polynomial.polyfit(np.arcsinh(c), gains.T, 3)
+        fitted = np.polynomial.polynomial.polyval(np.arcsinh(points), cubics)
+        better = fitted[:, np.searchsorted(points, c), None] - fitted[:, None]
+        quantile = stdtrit(len(gains) - 1, 1 - LEVEL / (len(c) - 1)) * math.sqrt(1 / len(gains) + ratio)
+        beaten = (better.mean(0) > quantile * better.std(0, ddof=1)).any(0)
+        low, high = (float(points[~beaten][end]) for end in (0, -1))
+        verdict: Verdict = "curved" if low > 0 else "flat" if high < c[-1] else "undetermined"
+        estimate = float(points[fitted.mean(0).argmax()])
+        return cls(estimate, low, high if high < c[-1] else None, 1 - LEVEL, verdict, profile)
 
     def sentence(self, gain: Paired, unit: str, factor: float, data: str, flat: str) -> str:
         """Say what is known, and no more.
@@ -153,9 +138,9 @@ class CurvatureSet:
         return f"Curvature: c·σ0² = {short(self.estimate)}, {level} {short(self.low)} to {high}{answer}."
 
 
-def short(value: float | None) -> str:
-    """Write c·σ0² for people, with two digits; nothing where there is none."""
-    return "" if value is None else f"{round(value, 4):.2g}"
+def short(value: float) -> str:
+    """Write c·σ0² for people, with two digits."""
+    return f"{round(value, 4):.2g}"
 
 
 def identifiable(config: Settings, curvatures: Iterable[float]) -> list[float] | None:
