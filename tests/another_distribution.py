@@ -7,7 +7,7 @@ import math
 import torch
 
 from curvae.distributions import HyperbolicNormal
-from curvae.distributions.radial import bulk
+from curvae.distributions.radial import Kernel, bulk
 from curvae.geometry.functions import logsinhc
 
 __all__ = ["HeavyTailed"]
@@ -29,5 +29,5 @@ class HeavyTailed(HyperbolicNormal):
         return log_density - self.log_det() - (d - 1) * logsinhc(self.c * vv)
 
     def radius_nodes(self):
-        lengths, weights = bulk(self.loc.new_zeros((), dtype=torch.float64), self.manifold.dim)
+        lengths, weights = bulk(self.loc.new_zeros((), dtype=torch.float64), Kernel(self.manifold.dim))
         return lengths**POWER, weights

@@ -7,9 +7,9 @@ from .errors import CurvaeError
 
 if TYPE_CHECKING:
     from . import data, distributions, geometry, hierarchy, models, nn, plotting, training, viewer
-    from .distributions import HyperbolicRadius, RiemannianNormal, SphericalUniform, WrappedNormal
+    from .distributions import HyperbolicRadius, RiemannianNormal, SphericalRadius, SphericalUniform, WrappedNormal
     from .estimators import CellVAE, PoincareGraphVAE, PoincareVAE
-    from .geometry import Euclidean, Lorentz, PoincareBall
+    from .geometry import Euclidean, Lorentz, PoincareBall, Sphere
     from .hierarchy import diagnose
     from .training import compare, embed
 
@@ -23,6 +23,8 @@ __all__ = [
     "PoincareGraphVAE",
     "PoincareVAE",
     "RiemannianNormal",
+    "Sphere",
+    "SphericalRadius",
     "SphericalUniform",
     "WrappedNormal",
     "compare",
@@ -44,9 +46,9 @@ _YEAR = 2026  # of this version, for citations
 # Imported when first used: torch and scikit-learn take seconds, which `curvae --help` need not wait for.
 _SUBMODULES = ("data", "distributions", "geometry", "hierarchy", "models", "nn", "plotting", "training", "viewer")
 _NAMES = {
-    "distributions": ("HyperbolicRadius", "RiemannianNormal", "SphericalUniform", "WrappedNormal"),
+    "distributions": ("HyperbolicRadius", "RiemannianNormal", "SphericalRadius", "SphericalUniform", "WrappedNormal"),
     "estimators": ("CellVAE", "PoincareGraphVAE", "PoincareVAE"),
-    "geometry": ("Euclidean", "Lorentz", "PoincareBall"),
+    "geometry": ("Euclidean", "Lorentz", "PoincareBall", "Sphere"),
     "hierarchy": ("diagnose",),
     "training": ("compare", "embed"),
 }

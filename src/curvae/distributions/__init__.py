@@ -3,7 +3,7 @@
 from .divergence import kl_divergence, kl_quadrature
 from .normal import HyperbolicNormal, ProductNormal, RiemannianNormal, WrappedNormal
 from .pyro import to_pyro
-from .radius import HyperbolicRadius, SphericalUniform
+from .radius import HyperbolicRadius, SphericalRadius, SphericalUniform
 from .validation import ExpMap0Transform, NormalizeTransform
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "NormalizeTransform",
     "ProductNormal",
     "RiemannianNormal",
+    "SphericalRadius",
     "SphericalUniform",
     "WrappedNormal",
     "kl_divergence",

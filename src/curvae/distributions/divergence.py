@@ -8,19 +8,20 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, kl_divergence, register_kl
 
-from ..geometry import Manifold
+from ..geometry import Manifold, Sphere
 from ..geometry import hyperboloid as h
 from ..geometry.checks import broadcast_shapes, holds
 from ..geometry.functions import asinhc, logsinhc
+from ..geometry.manifolds import HyperbolicCoordinates
 from ..geometry.primitive import differentiated
 from . import radial
-from .normal import HyperbolicNormal, ProductNormal, nodes_first
-from .radius import HyperbolicRadius, SphericalUniform
+from .normal import HyperbolicNormal, ProductNormal, RiemannianNormal, nodes_first
+from .radius import Radius, SphericalUniform
 
 __all__ = ["kl_divergence", "kl_quadrature"]
 
 
-def _same_space(a: Manifold | HyperbolicRadius, b: Manifold | HyperbolicRadius) -> bool:
+def _same_space(a: Manifold | Radius, b: Manifold | Radius) -> bool:
     """Whether both have one dimension and curvature, in whichever coordinates."""
     if a.dim != b.dim or a.c is b.c:
         return a.dim == b.dim
@@ -34,13 +35,14 @@ def _kl_sphere(p: SphericalUniform, q: SphericalUniform) -> Tensor:
     return torch.zeros(broadcast_shapes(p.batch_shape, q.batch_shape), dtype=p.dtype, device=p.device)
 
 
-@register_kl(HyperbolicRadius, HyperbolicRadius)
-def _kl_radius(p: HyperbolicRadius, q: HyperbolicRadius) -> Tensor:
+@register_kl(Radius, Radius)
+def _kl_radius(p: Radius, q: Radius) -> Tensor:
     if not _same_space(p, q):
-        raise NotImplementedError("KL(HyperbolicRadius ‖ HyperbolicRadius) needs equal dim and c")
+        raise NotImplementedError(f"KL({type(p).__name__} ‖ {type(q).__name__}) needs equal dim and c")
     s, t = p._sigma, q._sigma
-    log_ratio = radial.log_normaliser(q._q, p.dim) - radial.log_normaliser(p._q, p.dim) + p.dim * (t.log() - s.log())
-    square = radial.mean_power(p._q, p.dim, 2)
+    log_ratio = radial.log_normaliser(q._q, q._kernel) - radial.log_normaliser(p._q, p._kernel)
+    log_ratio = log_ratio + p.dim * (t.log() - s.log())
+    square = radial.mean_power(p._q, p._kernel, 2)
     return _result(log_ratio + square * ((s / t) ** 2 - 1) / 2, p, q, p.scale.dtype, q.scale.dtype)
 
 
@@ -68,6 +70,16 @@ def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
     return kl_quadrature(p, q)
 
 
+@register_kl(RiemannianNormal, SphericalUniform)
+def _kl_uniform(p: RiemannianNormal, q: SphericalUniform) -> Tensor:
+    c = p.manifold.c
+    if not isinstance(p.manifold, Sphere) or p.manifold.width != q.dim or not holds(torch.as_tensor(c) == -1.0):
+        raise NotImplementedError(
+            f"KL(RiemannianNormal ‖ SphericalUniform({q.dim})) needs a normal on Sphere({q.dim - 1}), got {p.manifold}"
+        )
+    return _result(radial.log_area(q.dim) - p.raw_entropy(), p, q, p._dtype, q.dtype)
+
+
 @register_kl(ProductNormal, ProductNormal)
 def _kl_product(p: ProductNormal, q: ProductNormal) -> Tensor:
     if len(p.factors) != len(q.factors):
@@ -80,7 +92,7 @@ def _kl_product(p: ProductNormal, q: ProductNormal) -> Tensor:
 def _kl_gaussian(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
     """Where the space is flat, or a line, both normals are Gaussian in the vector from loc to the point."""
     scale, other = _factor(p), _factor(q)
-    apart = h.logmap0(_between(p, q), p.c)
+    apart = _between(p, q)
     inner = torch.linalg.solve_triangular(other, scale, upper=False)
     shift = torch.linalg.solve_triangular(other, apart.unsqueeze(-1), upper=False)
     value = (inner.square().sum((-2, -1)) + shift.square().sum((-2, -1)) - p.manifold.dim) / 2
@@ -88,11 +100,12 @@ def _kl_gaussian(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
 
 
 def _between(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
-    """Space part of the centre of p seen from that of q, which may be given in other coordinates."""
+    """Frame vector to the centre of p from that of q, which may be given in other coordinates."""
     here, there = q.manifold._coordinates, p.manifold._coordinates
     if type(here) is type(there):
-        return here.displacement(q._loc, p._loc)
-    return h.displacement(here.space_part(q._loc), there.space_part(p._loc), q.c)
+        return here.vector(q._loc, p._loc)
+    assert isinstance(here, HyperbolicCoordinates) and isinstance(there, HyperbolicCoordinates)
+    return h.logmap0(h.displacement(here.space_part(q._loc), there.space_part(p._loc), q.c), q.c)
 
 
 def _factor(p: HyperbolicNormal) -> Tensor:
@@ -127,11 +140,14 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
 
     c = torch.as_tensor(q.c, dtype=torch.float64, device=q.loc.device)
     rank = len(broadcast_shapes(q.batch_shape, p.batch_shape))
-    t, weights = (nodes_first(part, rank) for part in q.radius_nodes())
+    r0 = h.norm(_between(q, p))
+    spherical = isinstance(q.manifold, Sphere)
+    t, weights = (nodes_first(part, rank) for part in (_two_panels(q, r0) if spherical else q.radius_nodes()))
     half, angle_weights = (part.view(-1, *(rank + 1) * (1,)) for part in _angles(d, c.device))
     # In one dimension the scale may be given as a matrix.
     sigma, other = (x._deviations[..., 0] if x.scale_tril is None else x._deviations[..., 0, 0] for x in (q, p))
-    square = _third_side_squared(sigma * t, h.dist0(_between(q, p), c), half, c)
+    third_side = _third_side_on_sphere if spherical else _third_side_squared
+    square = third_side(sigma * t, r0, half, c)
     log_p = p.log_density(square / other**2, square)
     cross = -(weights * (angle_weights * log_p).sum(0)).sum(0)
     return _result(cross - q.raw_entropy(), q, p, q._dtype, p._dtype)
@@ -170,3 +186,24 @@ def _third_side_squared(r: Tensor, r0: Tensor, log_cos: Tensor, c: Tensor) -> Te
     beyond = (math.log(4) + k.log() + log_h) ** 2 / k
     near = torch.where(far, 0.0, log_h).exp()
     return torch.where(far, beyond, 4 * near * asinhc(torch.where(far, 0.0, c) * near) ** 2)
+
+
+def _two_panels(q: HyperbolicNormal, r0: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `radius_nodes` of a normal on a sphere in two panels, which meet where the antipode of another centre is,
+    at the distance r0: there the distance from that centre has a kink."""
+    assert isinstance(q, RiemannianNormal)
+    kink = (math.pi / torch.as_tensor(-q.c).sqrt() - r0) / q._deviations[..., 0]
+    return radial.bulk_in_panels(q._q, q._kernel, kink)
+
+
+def _third_side_on_sphere(r: Tensor, r0: Tensor, log_cos: Tensor, c: Tensor) -> Tensor:
+    """R² for a triangle on a sphere, k = −c:
+
+    sin²(√kR/2) = sin²(√k(r − r0)/2) + sin(√kr)·sin(√kr0)·cos²(θ/2), and the cosine alike, with r + r0 and sin²(θ/2).
+    """
+    root = (-c).sqrt()
+    x, x0 = root * r, root * r0
+    both, share = x.sin() * x0.sin(), log_cos.exp()
+    sine = ((x - x0) / 2).sin() ** 2 + both * share
+    cosine = ((x + x0) / 2).cos() ** 2 + both * (1.0 - share)
+    return (2 * torch.atan2(sine.clamp_min(1e-300).sqrt(), cosine.clamp_min(1e-300).sqrt()) / root) ** 2

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..geometry import Manifold, PoincareBall
+from ..geometry import Manifold, PoincareBall, Sphere
 from ..geometry import hyperboloid as h
 from ..geometry.checks import batch_shape_of, check_batch, got, holds, offender, points, real
 from ..geometry.functions import logsinhc
@@ -70,7 +70,7 @@ class HyperbolicNormal(Validated):
         validate_args: bool | None = None,
     ) -> None:
         manifold = check_manifold(manifold)
-        loc = points("loc", loc, manifold.dim, manifold)
+        loc = points("loc", loc, manifold.width, manifold)
         self.loc, self.manifold = loc, manifold
         # An instance is given one of the two ways to say a covariance, and knows its manifold.
         if self.scale_tril is not None:
@@ -109,8 +109,9 @@ class HyperbolicNormal(Validated):
         """Return the distribution around the origin, such as a prior: `scale` is a number or a tensor of the batch
         shape."""
         scale = torch.as_tensor(scale)
-        new = cls(scale.new_zeros(*scale.shape, manifold.dim), scale.unsqueeze(-1), manifold, validate_args=False)
-        new._centred = True
+        loc = manifold._coordinates.origin(scale)
+        new = cls(loc, scale.unsqueeze(-1), manifold, validate_args=False)
+        new._centred = manifold.width == manifold.dim  # otherwise frame vectors have more numbers than those at 0
         return new
 
     # --- what a subclass gives -------------------------------------------------------------------------------------
@@ -196,13 +197,13 @@ class HyperbolicNormal(Validated):
         return torch.randn(self._extended_shape(sample_shape), dtype=self._dtype, device=self.loc.device)
 
     def _draw(self, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        check_noise(noise, self.batch_shape, self.manifold.dim)
-        w = self.bend(noise.double(), exact=noise.dtype == torch.float64)
+        check_noise(noise, self.batch_shape, self.noise_dim)
+        coordinates = self.manifold._coordinates
+        w = self.bend(coordinates.frame_noise(self._loc, noise.double()), exact=noise.dtype == torch.float64)
         # v = L·w for the Cholesky factor L of the covariance
         v = self._deviations * w if self.scale_tril is None else (self._deviations @ w.unsqueeze(-1)).squeeze(-1)
-        coordinates = self.manifold._coordinates
         if self._centred:
-            z = coordinates.point(h.expmap0(v, self.c))
+            z = coordinates.exp0(v)
         else:
             z = coordinates.shoot(self._loc, v, framed=True)
         if self._strict and not holds(held := coordinates.holds(z, self._dtype)):
@@ -239,8 +240,7 @@ class HyperbolicNormal(Validated):
         """Log-density with respect to the Riemannian measure."""
         value = self._checked(value).double()
         coordinates = self.manifold._coordinates
-        S = coordinates.space_part(value) if self._centred else coordinates.displacement(self._loc, value)
-        v = h.logmap0(S, self.c)
+        v = coordinates.log0(value) if self._centred else coordinates.vector(self._loc, value)
         if self.scale_tril is None:
             w = v / self._deviations
         else:
@@ -308,6 +308,11 @@ class WrappedNormal(HyperbolicNormal):
         validate_args: bool | None = None,
     ) -> None:
         manifold = check_manifold(manifold)
+        if isinstance(manifold, Sphere):
+            raise ValueError(
+                "WrappedNormal is not offered on a sphere: a normal vector may wrap around it, and in two or more "
+                "dimensions the density is infinite opposite to loc; use RiemannianNormal"
+            )
         if (scale is None) == (scale_tril is None):
             raise TypeError(
                 f"WrappedNormal needs either scale or scale_tril, got {'neither' if scale is None else 'both'}"
@@ -329,7 +334,7 @@ class WrappedNormal(HyperbolicNormal):
         return -ww / 2 - self.log_det() - (d / 2 * math.log(2 * math.pi) + (d - 1) * logsinhc(self.c * vv))
 
     def radius_nodes(self) -> tuple[Tensor, Tensor]:
-        return radial.bulk(self._deviations.new_zeros(()), self.manifold.dim)
+        return radial.bulk(self._deviations.new_zeros(()), radial.Kernel(self.manifold.dim))
 
     def raw_entropy(self) -> Tensor:
         """Add the entropy of the Gaussian and the mean logarithm of the change of volume, for any covariance."""
@@ -365,10 +370,11 @@ def _mean_logsinhc(variances: Tensor, c: Tensor | float) -> Tensor:
 class RiemannianNormal(HyperbolicNormal):
     r"""The maximum-entropy normal: density ∝ exp(−d(μ, z)²/2σ²) with respect to the Riemannian measure.
 
-    Draws follow it exactly and need no rejection: see `curvae.distributions.table`.
+    Draws follow it exactly and need no rejection: see `curvae.distributions.table`. On a `Sphere` it becomes uniform as
+    σ grows.
 
     Arguments:
-        loc: centre μ, shape (…, d), in the manifold's coordinates.
+        loc: centre μ, shape (…, width), in the manifold's coordinates.
         scale: dispersion σ: a number, or a tensor with as many dimensions as `loc` whose last is 1.
         manifold: where the distribution lives.
 
@@ -384,19 +390,34 @@ class RiemannianNormal(HyperbolicNormal):
 
     gaussian_if_flat = _grows_as_square = True
 
+    def __init__(
+        self,
+        loc: Tensor,
+        scale: Tensor | float | None = None,
+        manifold: Manifold | None = None,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        manifold = check_manifold(manifold)
+        self._kernel = radial.Kernel(manifold.dim)
+        if isinstance(manifold, Sphere):
+            self._kernel = radial.SphericalKernel(manifold.dim)
+            self.gaussian_if_flat = self._grows_as_square = False
+        super().__init__(loc, scale, manifold, validate_args=validate_args)
+
     @property
     def _q(self) -> Tensor:
         return self.c * self._deviations[..., 0] ** 2
 
     def bend(self, noise: Tensor, exact: bool) -> Tensor:
-        return noise * stretch(h.dot(noise, noise), self._q, self.manifold.dim, exact).unsqueeze(-1)
+        return noise * stretch(h.dot(noise, noise), self._q, self._kernel, exact).unsqueeze(-1)
 
     def log_density(self, ww: Tensor, vv: Tensor) -> Tensor:
         d = self.manifold.dim
-        return -ww / 2 - self.log_det() - (radial.log_normaliser(self._q, d) + radial.log_area(d))
+        return -ww / 2 - self.log_det() - (radial.log_normaliser(self._q, self._kernel) + radial.log_area(d))
 
     def radius_nodes(self) -> tuple[Tensor, Tensor]:
-        return radial.bulk(self._q, self.manifold.dim)
+        return radial.bulk(self._q, self._kernel)
 
 
 class ProductNormal(Validated):

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Transform, biject_to, constraints, transform_to
 from torch.distributions.constraints import Constraint
 
-from ..geometry import Manifold
+from ..geometry import Manifold, Sphere
 from ..geometry import hyperboloid as h
 from ..geometry.checks import broadcast_shapes, got, holds, offender, real
 from ..geometry.functions import logsinhc
@@ -72,7 +72,7 @@ def check_scale(name: str, scale: Tensor, c: Tensor | float, growth: int) -> Non
         c: minus the curvature, which broadcasts against them.
         growth: d − 1 where the mean radius grows as (d−1)·√c·scale², 0 where it grows as the scale.
     """
-    scale, root = scale.double(), torch.as_tensor(c, dtype=torch.float64, device=scale.device).detach().sqrt()
+    scale, root = scale.double(), torch.as_tensor(c, dtype=torch.float64, device=scale.device).detach().abs().sqrt()
     # Squares of scale and √c·scale must not overflow, and (growth·√c·scale)², an exponent, must keep decimal places.
     largest = 1 / (1e-150 * (1 + root) + 1e-6 * growth * root)
     if not holds(valid := (scale > 0) & (scale <= largest)):
@@ -310,6 +310,8 @@ class NormalizeTransform(Transform):
 @biject_to.register(Inside)
 @transform_to.register(Inside)
 def _to_manifold(constraint: Inside) -> Transform:
+    if isinstance(constraint.manifold, Sphere):
+        _no_bijection(constraint)
     return ExpMap0Transform(constraint.manifold)
 
 
@@ -319,7 +321,7 @@ def _to_sphere(constraint: UnitSphere) -> Transform:
 
 
 @biject_to.register(UnitSphere)
-def _no_bijection(constraint: UnitSphere) -> NoReturn:
+def _no_bijection(constraint: Constraint) -> NoReturn:
     raise NotImplementedError(
         "no bijection leads from unconstrained vectors to a sphere; normalise a vector with "
         "torch.distributions.transform_to, or let the direction be a draw of a standard normal, normalised"

@@ -117,11 +117,12 @@ def points(name: str, value: Any, dim: int, space: object) -> Tensor:
     return value
 
 
-def check_curvature(c: Tensor | float) -> Tensor | float:
-    """Return c as a number or a tensor; negative values and those that are not finite are refused."""
+def check_curvature(c: Tensor | float, sphere: bool = False) -> Tensor | float:
+    """Return c as a number or a tensor; values that are not finite are refused, and those of the wrong sign: a sphere
+    has c < 0, every other space c ≥ 0."""
     if isinstance(c, Tensor):
         c = real("c", c)
-        valid = (c >= 0) & c.isfinite()
+        valid = (c < 0 if sphere else c >= 0) & c.isfinite()
         if holds(valid):
             return c
         first = offender(c, valid)
@@ -131,9 +132,11 @@ def check_curvature(c: Tensor | float) -> Tensor | float:
             c = c.__float__()  # float() would read text too
         except (AttributeError, TypeError, ValueError):
             raise TypeError(f"c must be a number or a tensor, got {type(c).__name__}") from None
-        if c >= 0 and math.isfinite(c):
+        if (c < 0 if sphere else c >= 0) and math.isfinite(c):
             return c
         bad = f", got c = {c}"
+    if sphere:
+        raise ValueError(f"c must be a finite number < 0: the curvature of the sphere is −c, 1 for c = -1{bad}")
     raise ValueError(f"c must be a finite number ≥ 0: the curvature of the space is −c{bad}")
 
 

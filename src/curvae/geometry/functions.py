@@ -22,11 +22,15 @@ __all__ = [
     "arsinh",
     "arsinh_and_slope",
     "arsinh_by_c",
+    "asinc",
     "asinhc",
+    "cos_sqrt",
     "cosh_sinhc",
     "cosh_sqrt",
+    "logsinc",
     "logsinhc",
     "rsqrt1p",
+    "sinc",
     "sinhc",
     "sinhc_slope",
 ]
@@ -98,6 +102,14 @@ def _split(y: Tensor, series: _Series, order: int, beyond: Callable[[Tensor], Te
     return torch.where(y < _SERIES_BELOW, near, beyond(y.clamp_min(_SERIES_BELOW)))
 
 
+def _split_negative(y: Tensor, series: _Series, order: int, beyond: Callable[[Tensor], Tensor]) -> Tensor:
+    """Do the same for y ≤ 0, where a sphere is."""
+    if order == 0 and not torch.compiler.is_compiling():
+        return beyond(y)
+    near = _horner(series[order], y.clamp(min=-_SERIES_BELOW))
+    return torch.where(y > -_SERIES_BELOW, near, beyond(y.clamp(max=-_SERIES_BELOW)))
+
+
 def _root(y: Tensor) -> Tensor:
     """√y, never 0, so that sinh(x)/x and its like are 1 at y = 0."""
     return y.clamp_min(1e-300).sqrt()
@@ -113,7 +125,11 @@ def _bessel(y: Tensor, k: int) -> Tensor:
     s_k′ = s_{k+1}/2 and y·s_{k+1} = s_{k−1} − (2k+1)·s_k.
     """
     x = _root(y).clamp(max=REACH)
-    previous, current = x.cosh(), x.sinh() / x
+    return _ascend(x.cosh(), x.sinh() / x, y, k)
+
+
+def _ascend(previous: Tensor, current: Tensor, y: Tensor, k: int) -> Tensor:
+    """s_k from s_{−1} and s_0."""
     for j in range(k):
         previous, current = current, (previous - (2 * j + 1.0) * current) / y
     return current
@@ -129,17 +145,38 @@ def _sinhc(y: Tensor, order: int) -> Tensor:
     return _split(y, _SINHC, order, lambda y: _bessel(y, order) / 2**order)
 
 
+def _arc_slope(value: Tensor, y: Tensor, order: int) -> Tensor:
+    """Return a derivative of asinhc, given its value: 2y·a^{(k+1)} = g^{(k)} − (2k+1)·a^{(k)} with g = (1+y)^{−1/2}."""
+    g = (1.0 + y).rsqrt()
+    for k in range(order):
+        value = (g - (2 * k + 1.0) * value) / (2.0 * y)
+        g = g * (-(k + 0.5) / (1.0 + y))
+    return value
+
+
 def _asinhc(y: Tensor, order: int) -> Tensor:
     def beyond(y: Tensor) -> Tensor:
-        # 2y·a^{(k+1)} = g^{(k)} − (2k+1)·a^{(k)} with g = (1+y)^{−1/2}
         x = _root(y)
-        value, g = x.asinh() / x, (1.0 + y).rsqrt()
-        for k in range(order):
-            value = (g - (2 * k + 1.0) * value) / (2.0 * y)
-            g = g * (-(k + 0.5) / (1.0 + y))
-        return value
+        return _arc_slope(x.asinh() / x, y, order)
 
     return _split(y, _ASINHC, order, beyond)
+
+
+def _log_slope(p: Tensor, y: Tensor, order: int) -> Tensor:
+    """Return the derivative L^{(order)} of logsinhc, order ≥ 1, given p = x·coth x.
+
+    p = 1 + 2y·L′ obeys 2y·p′ = p − p² + y; Leibniz gives every further derivative of p and of L.
+    """
+    powers = [p]
+    slopes = [(p - 1.0) / (2.0 * y)]
+    for k in range(order - 1):
+        square = torch.zeros_like(y)
+        for j in range(k + 1):
+            square = square + math.comb(k, j) * powers[j] * powers[k - j]
+        forcing = y if k == 0 else torch.full_like(y, float(k == 1))
+        powers.append(((1 - 2 * k) * powers[k] - square + forcing) / (2.0 * y))
+        slopes.append((powers[k + 1] - 2.0 * (k + 1.0) * slopes[k]) / (2.0 * y))
+    return slopes[-1]
 
 
 def _logsinhc(y: Tensor, order: int) -> Tensor:
@@ -147,19 +184,42 @@ def _logsinhc(y: Tensor, order: int) -> Tensor:
         x = _root(y)
         if order == 0:
             return x + (torch.expm1(-2.0 * x) / (-2.0 * x)).log()
-        # p = x·coth x = 1 + 2y·L′ obeys 2y·p′ = p − p² + y; Leibniz gives every further derivative of p and of L.
-        p = [x / x.tanh()]
-        slopes = [(p[0] - 1.0) / (2.0 * y)]
-        for k in range(order - 1):
-            square = torch.zeros_like(y)
-            for j in range(k + 1):
-                square = square + math.comb(k, j) * p[j] * p[k - j]
-            forcing = y if k == 0 else torch.full_like(y, float(k == 1))
-            p.append(((1 - 2 * k) * p[k] - square + forcing) / (2.0 * y))
-            slopes.append((p[k + 1] - 2.0 * (k + 1.0) * slopes[k]) / (2.0 * y))
-        return slopes[-1]
+        return _log_slope(x / x.tanh(), y, order)
 
     return _split(y, _LOGSINHC, order, beyond)
+
+
+# The same functions on a sphere, where y ≤ 0: with x = √−y they are cos x, sin x/x, asin x/x and log(sin x/x).
+
+
+def _cos_sqrt(y: Tensor, order: int) -> Tensor:
+    if order == 0:
+        return _split_negative(y, _COSH, 0, lambda y: _root(-y).cos())
+    return _sinc(y, order - 1) / 2.0
+
+
+def _sinc(y: Tensor, order: int) -> Tensor:
+    def beyond(y: Tensor) -> Tensor:
+        x = _root(-y)
+        return _ascend(x.cos(), x.sin() / x, y, order) / 2**order
+
+    return _split_negative(y, _SINHC, order, beyond)
+
+
+def _asinc(y: Tensor, order: int) -> Tensor:
+    def beyond(y: Tensor) -> Tensor:
+        x = _root(-y)
+        return _arc_slope(x.asin() / x, y, order)
+
+    return _split_negative(y, _ASINHC, order, beyond)
+
+
+def _logsinc(y: Tensor, order: int) -> Tensor:
+    def beyond(y: Tensor) -> Tensor:
+        x = _root(-y).clamp(max=math.pi * (1 - 1e-15))  # the antipode is at π
+        return (x.sin() / x).log() if order == 0 else _log_slope(x / x.tan(), y, order)
+
+    return _split_negative(y, _LOGSINHC, order, beyond)
 
 
 def sinhc(y: Tensor, order: int = 0) -> Tensor:
@@ -205,6 +265,26 @@ def asinhc(y: Tensor, order: int = 0) -> Tensor:
 def logsinhc(y: Tensor, order: int = 0) -> Tensor:
     """Compute log(sinh(√y)/√y), without overflow, or its derivative of the given order in y."""
     return _Analytic.call(y, _logsinhc, order)
+
+
+def cos_sqrt(y: Tensor) -> Tensor:
+    """Compute cos(√−y) for y ≤ 0."""
+    return _Analytic.call(y, _cos_sqrt, 0)
+
+
+def sinc(y: Tensor) -> Tensor:
+    """Compute sin(√−y)/√−y for y ≤ 0."""
+    return _Analytic.call(y, _sinc, 0)
+
+
+def asinc(y: Tensor) -> Tensor:
+    """Compute asin(√−y)/√−y for −1 < y ≤ 0."""
+    return _Analytic.call(y, _asinc, 0)
+
+
+def logsinc(y: Tensor, order: int = 0) -> Tensor:
+    """Compute log(sin(√−y)/√−y) for −π² < y ≤ 0, or its derivative of the given order in y."""
+    return _Analytic.call(y, _logsinc, order)
 
 
 # Beyond this |x| the square of a float32 is near overflow; asinh is then log(2x) to every digit.

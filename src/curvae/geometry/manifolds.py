@@ -1,6 +1,7 @@
 """Manifolds of constant curvature −c as plain objects with pure methods on tensors.
 
-Convention, stated here once: **c ≥ 0 always means sectional curvature −c**, and c = 0 is Euclidean space. `c` is a
+Convention, stated here once: **c ≥ 0 always means sectional curvature −c**, and c = 0 is Euclidean space; only
+`curvae.geometry.Sphere` takes c < 0, by the same convention. `c` is a
 number or a tensor, possibly with a gradient, that broadcasts against the batch shape (…) of the points; nothing
 branches on its value. It may not have more dimensions than that batch shape, where there is one: curvatures of shape
 (N, 1) against points of shape (N, d) would silently pair all with all. Results come in the dtype of the inputs (float32
@@ -11,6 +12,7 @@ digits before the rim of the ball need it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
@@ -26,58 +28,81 @@ _STEPS = 12  # of Newton's method for means, which more than suffice
 _SMALL = 1e-8  # after a step of this share of the scatter of the points their mean is exact to rounding
 
 
-def _converged(step: Tensor, cost: Tensor) -> bool:
+def converged(step: Tensor, cost: Tensor) -> bool:
     """Whether another step would change no more than rounding does; where steps become a graph it is not asked."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     return bool((h.dot(step, step) <= _SMALL**2 * cost.amin(-1)).all())
 
 
-class Coordinates(ABC):
-    """How the points of a space of curvature −c are written as d numbers: formulas for float64, without checks.
+def first_outside(x: Tensor, inside: Tensor) -> tuple[Tensor, str]:
+    """Return the first row of x that is not inside, and where it is, for a message."""
+    index = tuple((~inside).nonzero()[0].tolist())
+    return x.detach().expand(*inside.shape, -1)[index].double(), f" at index {index}" if index else ""
 
-    `Manifold` checks and widens its arguments, and rounds what these formulas give. A space part S is that of the point
-    on the hyperboloid. A frame vector is a tangent vector in the orthonormal frame that parallel transport brings from
-    the origin; other tangent vectors are in coordinates.
+
+class Coordinates(ABC):
+    """How the points of a space of curvature −c are written as numbers: formulas for float64, without checks.
+
+    `Manifold` checks and widens its arguments, and rounds what these formulas give. A frame vector is a tangent vector
+    in orthonormal coordinates: of the frame that parallel transport brings from the origin, or those of the space
+    around a sphere. Other tangent vectors are in coordinates.
     """
 
     lambda0: ClassVar[float]  # λ_0, the length of a unit coordinate vector at the origin
     outside: ClassVar[str]  # why a finite point may not be inside
+    log_volume: Callable[..., Tensor] = staticmethod(logsinhc)  # log(sinh(√c·r)/(√c·r)), a function of c·r²
 
     def __init__(self, dim: int, c: Tensor | float) -> None:
         self.dim, self.c = dim, c
-
-    @abstractmethod
-    def space_part(self, x: Tensor) -> Tensor:
-        """Return the space part S of the point x."""
-
-    @abstractmethod
-    def point(self, S: Tensor) -> Tensor:
-        """Return the point with space part S."""
 
     @abstractmethod
     def factor(self, x: Tensor) -> Tensor:
         """Return λ_x, the length of a unit coordinate vector at x, of shape (…, 1)."""
 
     @abstractmethod
-    def chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return D² and c·D² of the chord between two points (`hyperboloid.chord`)."""
+    def exp0(self, v: Tensor) -> Tensor:
+        """Return exp of the metric vector v, (…, d), at the origin."""
 
     @abstractmethod
-    def displacement(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the space part of y seen from x (`hyperboloid.displacement`)."""
+    def log0(self, x: Tensor) -> Tensor:
+        """Invert `exp0`."""
+
+    @abstractmethod
+    def dist0(self, x: Tensor) -> Tensor:
+        """Return the distance from the origin."""
+
+    @abstractmethod
+    def vector(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return log_x(y) as a frame vector."""
+
+    @abstractmethod
+    def dist(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the distance of two points."""
+
+    @abstractmethod
+    def height(self, x: Tensor, p: Tensor, a: Tensor) -> Tensor:
+        """Return the signed distance of x from the hyperplane through p with normal a."""
+
+    @abstractmethod
+    def between(self, t: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Return the point at time t on the geodesic from x to y."""
 
     @abstractmethod
     def shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
         """Return exp_x(u), wherever it lies, for a tangent vector u, which is a frame vector if `framed`."""
 
     @abstractmethod
-    def combine(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
-        """Return the point on the geodesic that these shares (`hyperboloid.geodesic_shares`) of x and y make up."""
-
-    @abstractmethod
     def transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
         """Transport the frame vector v at x along the geodesic from x to y."""
+
+    def transport0(self, x: Tensor, v: Tensor) -> Tensor:
+        """Transport the metric vector v, (…, d), from the origin to x, as a frame vector."""
+        return v
+
+    @abstractmethod
+    def start_mean(self, x: Tensor, w: Tensor) -> Tensor:
+        """Return a point near the Fréchet mean of points (…, N, width) with weights (…, N)."""
 
     @abstractmethod
     def round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -95,9 +120,13 @@ class Coordinates(ABC):
         """Say why the point x (one row) is not inside."""
         return self.outside if x.isfinite().all() else "it is not finite"
 
-    def write(self, S: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the point with space part S in `dtype`."""
-        return self.round(self.point(S), dtype)
+    def origin(self, like: Tensor) -> Tensor:
+        """Return the origin for a batch of the shape of `like`."""
+        return like.new_zeros(*like.shape, self.dim)
+
+    def frame_noise(self, x: Tensor, noise: Tensor) -> Tensor:
+        """Return standard normal noise as a frame vector at x."""
+        return noise
 
     def widen(self, dims: int) -> Self:
         """Return the same coordinates for points with so many further dimensions behind those of c."""
@@ -105,46 +134,108 @@ class Coordinates(ABC):
         return type(self)(self.dim, c)
 
     def mean(self, x: Tensor, w: Tensor) -> Tensor:
-        """Return the Fréchet mean of points (…, N, d) with weights (…, N) that sum to 1.
+        """Return the Fréchet mean of points (…, N, width) with weights (…, N) that sum to 1.
 
-        Newton's method with a line search, in steps without gradient and one with it: at the minimum the derivative of
-        a step is that of the minimiser. Under torch.compile and torch.func the number of steps is fixed.
+        A step of Newton's method follows what `start_mean` found without gradient: at the minimum the derivative of a
+        step is that of the minimiser.
         """
-        each, trial = self.widen(1), self.widen(2)  # of every point, and of every trial and point
         with torch.no_grad():
-            # The mean of tangent vectors, near that of points far from the origin and close together, or the sum of the
-            # points scaled back to the hyperboloid, near that of points far apart.
-            S, share = each.space_part(x), w.unsqueeze(-1)
-            straight, total = (share * h.logmap0(S, each.c)).sum(-2), (share * S).sum(-2)
-            size = ((w * h.time(S, each.c)).sum(-1) ** 2 - self.c * h.dot(total, total)).clamp_min(1.0).sqrt()
-            starts = torch.stack([h.expmap0(straight, self.c), total / size.unsqueeze(-1)], -2)
-            trials = each.write(starts, x.dtype)
-            lengths = 0.5 ** torch.arange(8, dtype=x.dtype, device=x.device).unsqueeze(-1)
-            for _ in range(_STEPS):
-                v = h.logmap0(trial.displacement(trials.unsqueeze(-2), x.unsqueeze(-3)), trial.c)
-                cost = (w.unsqueeze(-2) * h.dot(v, v)).sum(-1)
-                mean = torch.take_along_dim(trials, cost.argmin(-1, keepdim=True).unsqueeze(-1), -2).squeeze(-2)
-                step = each.newton_step(mean, x, w)
-                if _converged(step, cost):
-                    mean = self.round(self.shoot(mean, step, framed=True), x.dtype)
-                    break
-                moved = each.shoot(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), framed=True)
-                trials = each.round(moved, x.dtype)
-        return self.shoot(mean, each.newton_step(mean, x, w), framed=True)
+            start = self.start_mean(x, w)
+        return self.shoot(start, self.widen(1).newton_step(start, x, w), framed=True)
+
+    def across(self, x: Tensor) -> Tensor:
+        """Return the matrix that projects on the frame vectors at x."""
+        return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
 
     def newton_step(self, mean: Tensor, x: Tensor, w: Tensor) -> Tensor:
         """Return the frame vector at `mean` by which Newton's method moves it."""
-        v = h.logmap0(self.displacement(mean.unsqueeze(-2), x), self.c)
+        v = self.vector(mean.unsqueeze(-2), x)
         y = self.c * h.dot(v, v)
         # The Hessian of d²/2 is 1 along v and √y·coth√y = 1 + 2y·(log sinhc)′(y) across.
-        bend = 2 * logsinhc(y, 1)
-        eye = torch.eye(self.dim, dtype=x.dtype, device=x.device)
-        hessian = (w * (1 + y * bend)).sum(-1)[..., None, None] * eye
+        bend = 2 * self.log_volume(y, 1)
+        across = self.across(mean)
+        hessian = (w * (1 + y * bend)).sum(-1)[..., None, None] * across
         hessian = hessian - ((w * self.c * bend).unsqueeze(-1) * v).transpose(-1, -2) @ v
+        hessian = hessian + torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) - across
         return torch.linalg.solve(hessian, (w.unsqueeze(-1) * v).sum(-2).unsqueeze(-1)).squeeze(-1)
 
 
-class SpaceParts(Coordinates):
+class HyperbolicCoordinates(Coordinates):
+    """Coordinates of a space of curvature −c ≤ 0: d numbers.
+
+    A space part S is that of the point on the hyperboloid.
+    """
+
+    @abstractmethod
+    def space_part(self, x: Tensor) -> Tensor:
+        """Return the space part S of the point x."""
+
+    @abstractmethod
+    def point(self, S: Tensor) -> Tensor:
+        """Return the point with space part S."""
+
+    @abstractmethod
+    def chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return D² and c·D² of the chord between two points (`hyperboloid.chord`)."""
+
+    @abstractmethod
+    def displacement(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the space part of y seen from x (`hyperboloid.displacement`)."""
+
+    @abstractmethod
+    def combine(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
+        """Return the point on the geodesic that these shares (`hyperboloid.geodesic_shares`) of x and y make up."""
+
+    def exp0(self, v: Tensor) -> Tensor:
+        return self.point(h.expmap0(v, self.c))
+
+    def log0(self, x: Tensor) -> Tensor:
+        return h.logmap0(self.space_part(x), self.c)
+
+    def dist0(self, x: Tensor) -> Tensor:
+        return h.dist0(self.space_part(x), self.c)
+
+    def vector(self, x: Tensor, y: Tensor) -> Tensor:
+        return h.logmap0(self.displacement(x, y), self.c)
+
+    def dist(self, x: Tensor, y: Tensor) -> Tensor:
+        return h.chord_length(self.chord(x, y)[0], self.c)
+
+    def height(self, x: Tensor, p: Tensor, a: Tensor) -> Tensor:
+        return arsinh(h.dot(self.displacement(p, x), h.direction(a)[0]), self.c)
+
+    def between(self, t: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return self.combine(x, y, *h.geodesic_shares(t, self.chord(x, y)[1]))
+
+    def write(self, S: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the point with space part S in `dtype`."""
+        return self.round(self.point(S), dtype)
+
+    def start_mean(self, x: Tensor, w: Tensor) -> Tensor:
+        """Take the steps of Newton's method with a line search. Under torch.compile and torch.func their number is
+        fixed."""
+        each, trial = self.widen(1), self.widen(2)  # of every point, and of every trial and point
+        # The mean of tangent vectors, near that of points far from the origin and close together, or the sum of the
+        # points scaled back to the hyperboloid, near that of points far apart.
+        S, share = each.space_part(x), w.unsqueeze(-1)
+        straight, total = (share * h.logmap0(S, each.c)).sum(-2), (share * S).sum(-2)
+        size = ((w * h.time(S, each.c)).sum(-1) ** 2 - self.c * h.dot(total, total)).clamp_min(1.0).sqrt()
+        starts = torch.stack([h.expmap0(straight, self.c), total / size.unsqueeze(-1)], -2)
+        trials = each.write(starts, x.dtype)
+        lengths = 0.5 ** torch.arange(8, dtype=x.dtype, device=x.device).unsqueeze(-1)
+        for _ in range(_STEPS):
+            v = trial.vector(trials.unsqueeze(-2), x.unsqueeze(-3))
+            cost = (w.unsqueeze(-2) * h.dot(v, v)).sum(-1)
+            mean = torch.take_along_dim(trials, cost.argmin(-1, keepdim=True).unsqueeze(-1), -2).squeeze(-2)
+            step = each.newton_step(mean, x, w)
+            if converged(step, cost):
+                return self.round(self.shoot(mean, step, framed=True), x.dtype)
+            moved = each.shoot(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), framed=True)
+            trials = each.round(moved, x.dtype)
+        return mean
+
+
+class SpaceParts(HyperbolicCoordinates):
     """Points as their space parts; tangent vectors are frame vectors."""
 
     lambda0, outside = 1.0, "it is farther out than the dtype can hold"
@@ -180,7 +271,7 @@ class SpaceParts(Coordinates):
         return x.abs().amax(-1) <= h.limit(dtype, self.dim, self.c)
 
 
-class BallPoints(Coordinates):
+class BallPoints(HyperbolicCoordinates):
     """Points of the Poincaré ball, z = S/(1 + ξ).
 
     Differences of ball points are exact where those of space parts are not, so what concerns two points does not go
@@ -258,15 +349,17 @@ class BallPoints(Coordinates):
 class Manifold(ABC):
     """A space of curvature −c in some coordinates, which a subclass names.
 
-    Points have shape (…, d). A tangent vector u at x has Riemannian length `lambda_x(x)`·|u|.
+    Points have shape (…, width), and so do tangent vectors; at the origin these have d numbers. A tangent vector u at x
+    has Riemannian length `lambda_x(x)`·|u|.
     """
 
     _coordinate_type: ClassVar[type[Coordinates]]
+    _check_curvature = staticmethod(checks.check_curvature)
 
     def __init__(self, dim: int, c: Tensor | float = 1.0) -> None:
         if not isinstance(dim, int) or dim < 1:
             raise ValueError(f"dim must be a positive integer, got {dim!r}")
-        self._set(dim, checks.check_curvature(c))
+        self._set(dim, self._check_curvature(c))
 
     def _set(self, dim: int, c: Tensor | float) -> None:
         self.dim = dim
@@ -282,18 +375,27 @@ class Manifold(ABC):
         new._set(dim, c)
         return new
 
+    @property
+    def width(self) -> int:
+        """Number of coordinates of a point."""
+        return self.dim
+
     def __repr__(self) -> str:
         value = f"c of shape {tuple(c.shape)}" if isinstance(c := self.c, Tensor) and c.dim() else f"c={c}"
         return f"{type(self).__name__}({self.dim}, {value})"
 
     # --- arguments --------------------------------------------------------------------------------------------------
 
-    def _points(self, event_dims: int = 1, **named: Any) -> tuple[torch.dtype, list[Tensor]]:
-        """Return the dtype of the result, then the named arguments as float64 points or vectors of shape (…, d).
+    def _points(self, event_dims: int = 1, at_origin: str = "", **named: Any) -> tuple[torch.dtype, list[Tensor]]:
+        """Return the dtype of the result, then the named arguments as float64 points or vectors of shape (…, width).
 
-        Every public method begins here. `event_dims` is how many of the last dimensions c does not have.
+        Every public method begins here. `event_dims` is how many of the last dimensions c does not have; `at_origin`
+        the name of a tangent vector there.
         """
-        given = [checks.points(name, value, self.dim, self) for name, value in named.items()]
+        given = [
+            checks.points(name, value, self.dim if name == at_origin else self.width, self)
+            for name, value in named.items()
+        ]
         dtype = given[0].dtype
         for x in given[1:]:
             dtype = torch.promote_types(dtype, x.dtype)
@@ -305,29 +407,17 @@ class Manifold(ABC):
             checks.check_batch(self.c, named, [x.shape[:-event_dims] for x in given])
         return dtype, [x.double() for x in given]
 
-    # --- coordinates ------------------------------------------------------------------------------------------------
-
-    def to_lorentz(self, x: Tensor) -> Tensor:
-        """Space part of the point on the hyperboloid."""
-        dtype, (x,) = self._points(x=x)
-        return h.saturate(self._coordinates.space_part(x), self._c, dtype)
-
-    def from_lorentz(self, S: Tensor) -> Tensor:
-        """Return coordinates of the point with space part S."""
-        dtype, (S,) = self._points(S=S)
-        return self._coordinates.write(S, dtype)
-
     # --- points -----------------------------------------------------------------------------------------------------
 
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """Geodesic distance, shape (…)."""
         dtype, (x, y) = self._points(x=x, y=y)
-        return h.chord_length(self._coordinates.chord(x, y)[0], self._c).to(dtype)
+        return self._coordinates.dist(x, y).to(dtype)
 
     def dist0(self, x: Tensor) -> Tensor:
         """Distance from the origin, shape (…)."""
         dtype, (x,) = self._points(x=x)
-        return h.dist0(self._coordinates.space_part(x), self._c).to(dtype)
+        return self._coordinates.dist0(x).to(dtype)
 
     def expmap(self, x: Tensor, u: Tensor) -> Tensor:
         """Return the point reached from x by following the geodesic of initial velocity u for unit time."""
@@ -337,36 +427,34 @@ class Manifold(ABC):
     def logmap(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the tangent vector at x whose exponential is y."""
         dtype, (x, y) = self._points(x=x, y=y)
-        return (h.logmap0(self._coordinates.displacement(x, y), self._c) / self._coordinates.factor(x)).to(dtype)
+        return (self._coordinates.vector(x, y) / self._coordinates.factor(x)).to(dtype)
 
     def expmap0(self, u: Tensor) -> Tensor:
-        """Compute `expmap` at the origin."""
-        dtype, (u,) = self._points(u=u)
-        return self._coordinates.write(h.expmap0(self._coordinates.lambda0 * u, self._c), dtype)
+        """Compute `expmap` at the origin, of vectors (…, d)."""
+        dtype, (u,) = self._points(at_origin="u", u=u)
+        return self._coordinates.round(self._coordinates.exp0(self._coordinates.lambda0 * u), dtype)
 
     def logmap0(self, y: Tensor) -> Tensor:
-        """Compute `logmap` at the origin."""
+        """Compute `logmap` at the origin, (…, d)."""
         dtype, (y,) = self._points(y=y)
-        return (h.logmap0(self._coordinates.space_part(y), self._c) / self._coordinates.lambda0).to(dtype)
+        return (self._coordinates.log0(y) / self._coordinates.lambda0).to(dtype)
 
     def geodesic(self, t: Tensor | float, x: Tensor, y: Tensor) -> Tensor:
         """Return the point at time t on the geodesic with x at t = 0 and y at t = 1; t broadcasts against the batch
         shape."""
         dtype, (x, y) = self._points(x=x, y=y)
         t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
-        return self._coordinates.round(
-            self._coordinates.combine(x, y, *h.geodesic_shares(t, self._coordinates.chord(x, y)[1])), dtype
-        )
+        return self._coordinates.round(self._coordinates.between(t, x, y), dtype)
 
     def frechet_mean(self, x: Tensor, w: Tensor | None = None) -> Tensor:
-        """Return the point that minimises the weighted sum of squared distances to x of shape (…, N, d); w has shape
-        (…, N).
+        """Return the point that minimises the weighted sum of squared distances to x of shape (…, N, width); w has
+        shape (…, N).
 
         First derivatives are exact.
         """
         dtype, (x,) = self._points(event_dims=2, x=x)
         if x.dim() < 2 or x.shape[-2] == 0:
-            raise ValueError(f"x must have shape (…, N, {self.dim}) with N ≥ 1 points, got {tuple(x.shape)}")
+            raise ValueError(f"x must have shape (…, N, {self.width}) with N ≥ 1 points, got {tuple(x.shape)}")
         w = x.new_ones(x.shape[:-1]) if w is None else checks.check_weights(w, x.shape[-2]).double()
         return self._coordinates.round(self._coordinates.mean(x, w / w.sum(-1, keepdim=True)), dtype)
 
@@ -377,15 +465,15 @@ class Manifold(ABC):
         The hyperplane, or gyroplane, is exp_p of the vectors orthogonal to a.
         """
         dtype, (x, p, a) = self._points(x=x, p=p, a=a)
-        distance = arsinh(h.dot(self._coordinates.displacement(p, x), h.direction(a)[0]), self._c).to(dtype)
+        distance = self._coordinates.height(x, p, a).to(dtype)
         return distance if signed else distance.abs()
 
     def random(self, *shape: int, scale: float = 1.0, **options: Any) -> Tensor:
         """Return points exp_0(v), v normal with standard deviation `scale` along every axis; `options` as for
         torch.randn.
         """
-        dtype, (v,) = self._points(shape=torch.randn(*shape, self.dim, **options))
-        return self._coordinates.write(h.expmap0(scale * v, self._c), dtype)
+        dtype, (v,) = self._points(at_origin="shape", shape=torch.randn(*shape, self.dim, **options))
+        return self._coordinates.round(self._coordinates.exp0(scale * v), dtype)
 
     # --- tangent vectors --------------------------------------------------------------------------------------------
 
@@ -397,9 +485,9 @@ class Manifold(ABC):
         )
 
     def transp0(self, y: Tensor, u: Tensor) -> Tensor:
-        """Parallel transport of u from the origin to y."""
-        dtype, (y, u) = self._points(y=y, u=u)
-        return (self._coordinates.lambda0 * u / self._coordinates.factor(y)).to(dtype)
+        """Parallel transport of u, (…, d), from the origin to y."""
+        dtype, (y, u) = self._points(at_origin="u", y=y, u=u)
+        return (self._coordinates.transport0(y, self._coordinates.lambda0 * u) / self._coordinates.factor(y)).to(dtype)
 
     def lambda_x(self, x: Tensor) -> Tensor:
         """Return the length of a unit coordinate vector at x, shape (…): the conformal factor of the chart."""
@@ -425,22 +513,36 @@ class Manifold(ABC):
     def contains(self, x: Tensor) -> Tensor:
         """Return whether each point lies in the space and within the reach of its dtype, shape (…)."""
         x = checks.real("x", x)
-        if x.dim() == 0 or x.shape[-1] != self.dim:
+        if x.dim() == 0 or x.shape[-1] != self.width:
             return torch.zeros(x.shape[:-1], dtype=torch.bool, device=x.device)
         return x.isfinite().all(-1) & self._coordinates.inside(x.double(), x.dtype)
 
     def check(self, x: Tensor) -> None:
         """Raise ValueError, with the first offending point, unless every point is inside."""
-        x = checks.points("x", x, self.dim, self)
-        if (outside := ~self.contains(x)).any():
-            index = tuple(outside.nonzero()[0].tolist())
-            point = x.detach()[index].double()
-            where = f" at index {index}" if index else ""
+        x = checks.points("x", x, self.width, self)
+        if not checks.holds(inside := self.contains(x)):
+            point, where = first_outside(x, inside)
             reason = self._coordinates.explain_outside(point)
             raise ValueError(f"the point {point.tolist()}{where} is not in {self}: {reason}")
 
 
-class Lorentz(Manifold):
+class HyperbolicManifold(Manifold):
+    """A space of curvature −c ≤ 0: points and tangent vectors have d numbers."""
+
+    _coordinates: HyperbolicCoordinates
+
+    def to_lorentz(self, x: Tensor) -> Tensor:
+        """Space part of the point on the hyperboloid."""
+        dtype, (x,) = self._points(x=x)
+        return h.saturate(self._coordinates.space_part(x), self._c, dtype)
+
+    def from_lorentz(self, S: Tensor) -> Tensor:
+        """Return coordinates of the point with space part S."""
+        dtype, (S,) = self._points(S=S)
+        return self._coordinates.write(S, dtype)
+
+
+class Lorentz(HyperbolicManifold):
     """Hyperbolic space as the hyperboloid, each point given by its space part S ∈ ℝ^d.
 
     Tangent vectors are metric: coordinates in the orthonormal frame transported from the origin, so λ_x = 1 and
@@ -481,7 +583,7 @@ class Euclidean(Lorentz):
         return f"Euclidean({self.dim})"
 
 
-class PoincareBall(Manifold):
+class PoincareBall(HyperbolicManifold):
     """The Poincaré ball of curvature −c: points z with c|z|² < 1 and the metric λ_z²|dz|², λ_z = 2/(1 − c|z|²).
 
     Points and tangent vectors are ball coordinates. At c = 0 the metric is 4|dz|²: distances and densities agree with

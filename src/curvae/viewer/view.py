@@ -25,7 +25,8 @@ from torch import Tensor
 
 from ..data.files import count as counted
 from ..errors import CurvaeError
-from ..geometry import Lorentz, Manifold, PoincareBall
+from ..geometry import Lorentz, PoincareBall
+from ..geometry.manifolds import HyperbolicManifold
 from ..maps.charts import Chart, Points, as_number, tensor
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
 from ..plotting.maps import fit_window, half_width, on_page
@@ -278,7 +279,7 @@ class View:
     """
 
     points: Points
-    manifold: Manifold = field(default_factory=lambda: PoincareBall(2))
+    manifold: HyperbolicManifold = field(default_factory=lambda: PoincareBall(2))
     columns: Mapping[str, ArrayLike | Tensor] = field(default_factory=dict)
     ids: ArrayLike | None = None
     sigma: ArrayLike | None = None
@@ -294,7 +295,7 @@ class View:
     chart: Chart | None = None
 
     def __post_init__(self) -> None:
-        if self.manifold.dim != 2:
+        if not isinstance(self.manifold, HyperbolicManifold) or self.manifold.dim != 2:
             raise CurvaeError(f"a map needs points of dimension 2, got {self.manifold}; see project_to_disc")
         count = len(self._space)
         given: dict[str, Any] = {name: getattr(self, name) for name in ("ids", *_OF_POINTS)} | dict(self.columns)
@@ -523,7 +524,7 @@ class View:
         return figure_bytes(figure, format, dpi=300)
 
 
-def page(points: Points, manifold: Manifold | None = None, **more: Any) -> str:
+def page(points: Points, manifold: HyperbolicManifold | None = None, **more: Any) -> str:
     """Return an interactive map as one HTML file that asks for nothing.
 
     Arguments:
