@@ -23,7 +23,7 @@ from ..settings import require_count
 from . import memory
 from .columns import FrameTable, RawData
 from .dataset import Matrix, NumberColumns, Schema, as_matrix
-from .disk import CsrFile, DiskMatrix, RowFile, repeated_texts
+from .disk import CsrFile, DiskMatrix, RowFile, csr_rows, repeated_texts
 from .files import Messages, count, one_line, open_file, quoted
 from .matrices import read_sparse
 from .spool import ROW_BYTES, Copy, Storage, require_room
@@ -133,15 +133,8 @@ class HdfRows(RowFile):
         with _opened(self.path, self.name) as file:
             item = file[self._place]
             if self.sparse:
-                ends = item["indptr"][start : stop + 1].astype(np.int64)
-                if ends[0] < 0 or (np.diff(ends) < 0).any() or ends[-1] > len(item["data"]):
-                    raise ValueError("its row pointers are out of order")
-                data, columns = (item[part][ends[0] : ends[-1]] for part in ("data", "indices"))
-                if len(columns) and not 0 <= columns.min() <= columns.max() < self.columns:
-                    raise ValueError("a column index is out of range")
-                data = data.astype(self.dtype, copy=False)
-                rows = csr_array((data, columns, ends - ends[0]), (stop - start, self.columns))
-                rows.sum_duplicates()
+                stored = len(item["data"])
+                rows = csr_rows(lambda name, a, b: item[name][a:b], start, stop, self.columns, stored)
             else:
                 rows = item[start:stop].astype(self.dtype, copy=False)
         return rows if self._genes is None else choose_genes(rows, self._genes)
@@ -260,8 +253,7 @@ def _write_rows(columns: HdfRows, folder: Path, name: str, storage: Storage) -> 
         parts.append(CsrFile(part))
         advance(min(step, columns.rows - start))
     step, ends = max(1, int(at_once * rows / max(1, stored))), [np.zeros(1, np.int64)]
-    h5py = require("h5py", f"{columns.name} needs h5py to be read")
-    with h5py.File(folder / name, "w") as file:
+    with require("h5py", f"{columns.name} needs h5py to be read").File(folder / name, "w") as file:
         for kind, dtype in (("data", columns.dtype), ("indices", np.int32)):
             file.create_dataset(kind, (stored,), dtype)
         for start in range(0, rows, step):

@@ -176,7 +176,7 @@ class Table(ABC):
             raise CurvaeError(
                 f"column {name!r} of {self.path.name} has more than {known.most:,} different values; leave it out"
             )
-        return tuple(sorted(set(known.written), key=_natural_order))
+        return tuple(sorted(set(known.written), key=lambda text: (float(text) if re.fullmatch(NUMBER, text) else np.inf, text)))
 
     def summarise(self, name: str) -> tuple[int, int, int]:
         """Count the different texts of a column, the rows without one, and those whose text is a number.
@@ -257,13 +257,6 @@ class Table(ABC):
             )
         known = self._known_categories(column)
         return np.array([known[text] for text in self.column_texts(column.name).written], np.float64)
-
-
-def _natural_order(text: str) -> tuple[float, str]:
-    try:
-        return float(text), text
-    except ValueError:
-        return float("inf"), text
 
 
 class FrameTable(Table):
@@ -373,8 +366,6 @@ def looks_like_edges(frame: pd.DataFrame) -> bool:
     ):
         return False
     left, right = rows.iloc[:, 0], rows.iloc[:, 1]
-    if rows.iloc[:, :2].duplicated().mean() > _REPEATED:
-        return False
     if not all(pd.api.types.is_integer_dtype(side.dtype) for side in (left, right)):
         return table.is_text(names[0]) and table.is_text(names[1])
     if (named_ends(names) is None and common_stem(names) is None) or bool((left == right).any()):
@@ -673,12 +664,12 @@ class RawData:
 
     def _category_counts(self) -> dict[int, NDArray[np.int64]]:
         """Count how often each category of a column occurs, by the number of the column."""
-        sizes = {j: len(column.categories) for j, column in enumerate(self.columns) if column.categories is not None}
-        counts = {j: np.zeros(size, np.int64) for j, size in sizes.items()}
+        known = ((j, column.categories) for j, column in enumerate(self.columns) if column.categories is not None)
+        counts = {j: np.zeros(len(categories), np.int64) for j, categories in known}
         for block in row_blocks(self.x) if counts else ():
-            for j, size in sizes.items():
+            for j, found in counts.items():
                 codes = block[:, j]
-                counts[j] += np.bincount(codes[np.isfinite(codes)].astype(np.intp), minlength=size)
+                found += np.bincount(codes[np.isfinite(codes)].astype(np.intp), minlength=len(found))
         return counts
 
     def judge(self, x: Any) -> None:

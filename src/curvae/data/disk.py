@@ -31,6 +31,7 @@ __all__ = [
     "StoredTexts",
     "Texts",
     "count_empty",
+    "csr_rows",
     "csr_size",
     "in_memory",
     "repeated_texts",
@@ -152,6 +153,28 @@ class DenseFile(RowFile):
 _PARTS = ("data", "indices", "indptr")
 
 
+def csr_rows(
+    read: Callable[[str, int, int], NDArray[Any]], start: int, stop: int, columns: int, stored: int
+) -> csr_array:
+    """Read rows of a CSR matrix, and raise `IndexError` where its arrays contradict one another.
+
+    Arguments:
+        read: reads a part of the array with this name.
+        start, stop: the rows.
+        columns, stored: how many columns and values the matrix has.
+    """
+    ends = read("indptr", start, stop + 1).astype(np.int64)
+    if ends[0] < 0 or (np.diff(ends) < 0).any() or ends[-1] > stored:
+        raise IndexError("its row pointers are out of order")
+    data, indices = (read(name, int(ends[0]), int(ends[-1])) for name in ("data", "indices"))
+    if len(indices) and not 0 <= indices.min() <= indices.max() < columns:
+        raise IndexError("a column index is out of range")
+    dtype = np.float32 if data.dtype in (np.float16, np.float32) else np.float64
+    rows = csr_array((data.astype(dtype, copy=False), indices, ends - ends[0]), (stop - start, columns))
+    rows.sum_duplicates()
+    return rows
+
+
 def csr_size(path: Path) -> int:
     """Return how many bytes the CSR matrix in a `.npz` file takes in memory; 0 if the file holds none."""
     try:
@@ -187,22 +210,15 @@ class CsrFile(RowFile):
         self.row_bytes = 8.0 * max(1.0, self.values / max(1, self.rows))
 
     def _read(self, start: int, stop: int) -> csr_array:
-        bounds = self._slice("indptr", start, stop - start + 1).astype(np.int64)
-        if bounds[0] < 0 or (np.diff(bounds) < 0).any() or bounds[-1] > self.values:
-            raise self._broken("its row pointers are out of order")
-        count = int(bounds[-1] - bounds[0])
-        data, columns = (self._slice(name, int(bounds[0]), count) for name in ("data", "indices"))
-        if count and not 0 <= columns.min() <= columns.max() < self.columns:
-            raise self._broken("a column index is out of range")
-        dtype = np.float32 if data.dtype in (np.float16, np.float32) else np.float64
-        rows = csr_array((data.astype(dtype, copy=False), columns, bounds - bounds[0]), (stop - start, self.columns))
-        rows.sum_duplicates()
-        return rows
+        try:
+            return csr_rows(self._slice, start, stop, self.columns, self.values)
+        except IndexError as error:
+            raise self._broken(str(error)) from error
 
-    def _slice(self, name: str, start: int, count: int) -> NDArray[Any]:
+    def _slice(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Read a part of one of the arrays."""
         begin, dtype, _ = self._parts[name]
-        return self._array(dtype, count, begin + start * dtype.itemsize)
+        return self._array(dtype, stop - start, begin + start * dtype.itemsize)
 
     def _broken(self, why: str) -> CurvaeError:
         return CurvaeError(f"{self.name} cannot be read as a matrix of scipy.sparse.save_npz: {why}; save it again")

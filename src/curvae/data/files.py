@@ -129,14 +129,17 @@ def refuse_dangling(path: Path) -> None:
             ) from error
 
 
-def require_file(path: Path) -> None:
+def require_file(path: Path, what: str = "") -> None:
     """Raise unless a path leads to a regular file.
 
-    A path that does not exist raises `FileNotFoundError`, so that the caller can say what is expected there.
+    Where nothing is, the error says that there is no `what`. Without that a path that does not exist raises
+    `FileNotFoundError`, so that the caller can say what is expected there.
     """
     refuse_dangling(path)
-    if (what := _OTHERS.get(stat.S_IFMT(path.stat().st_mode))) is not None:
-        raise CurvaeError(f"{path} is {what}")
+    if what and not path.exists():
+        raise CurvaeError(f"there is no {what} {path}; check the name")
+    if (other := _OTHERS.get(stat.S_IFMT(path.stat().st_mode))) is not None:
+        raise CurvaeError(f"{path} is {other}")
 
 
 def not_found(path: Path, known: Iterable[str], others: str) -> CurvaeError:

@@ -389,8 +389,7 @@ def steps_to_some(graph: Graph) -> NDArray[np.float64]:
                [2., 1., 0., 4.],
                [4., 4., 4., 0.]])
     """
-    chosen = np.sort(np.random.default_rng(0).permutation(graph.n_nodes)[:30])
-    steps = steps_between(graph.adjacency(), chosen)
+    steps = steps_between(graph.adjacency(), np.sort(np.random.default_rng(0).permutation(graph.n_nodes)[:30]))
     return np.where(np.isfinite(steps), steps, 2 * steps[np.isfinite(steps)].max()).T
 
 
@@ -448,12 +447,11 @@ def rules(edges: Edges, nodes: int, dim: int, directed: bool = False) -> dict[st
         {'degree product': [2.0, 4.0], 'common neighbours': [0.0, 0.0], 'singular vectors': [0.7, 1.2]}
     """
     adjacency = link_matrix(edges, nodes, directed=directed)
-    made = (
-        degree_product(adjacency, directed),
-        common_neighbours(adjacency, directed),
-        singular_vectors(adjacency, dim, directed),
-    )
-    return dict(zip(BASELINES, made, strict=True))
+    return {
+        "degree product": degree_product(adjacency, directed),
+        "common neighbours": common_neighbours(adjacency, directed),
+        "singular vectors": singular_vectors(adjacency, dim, directed),
+    }
 
 
 def degree_product(adjacency: csr_array, directed: bool = False) -> Rule:
@@ -471,8 +469,7 @@ def common_neighbours(adjacency: csr_array, directed: bool = False) -> Rule:
 
     Of a directed pair it is the number of nodes between: with an edge from the first and one to the second.
     """
-    nodes = adjacency.shape[0]
-    apart = np.array([0, nodes * directed])
+    apart = np.array([0, adjacency.shape[0] * directed])
     if directed:  # after the rows of edges from nodes come those of edges to them
         adjacency = csr_array(vstack([adjacency, adjacency.T], format="csr"))
         adjacency.sort_indices()

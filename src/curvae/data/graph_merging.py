@@ -323,10 +323,7 @@ def _read(nodes: NodeTable, asked: Sequence[str], messages: Messages) -> FrameTa
             raise CurvaeError(f"{path} is empty; give one row per node")
         return FrameTable(path, frame)
     path = Path(nodes)
-    try:
-        require_file(path)
-    except FileNotFoundError:
-        raise CurvaeError(f"there is no table of nodes {path}; check the name") from None
+    require_file(path, "table of nodes")
     known = {spelling for name in _NAMES for spelling in (name, name.upper(), name.capitalize())} | set(asked)
     return FrameTable(path, read_frame(path, known, known, messages, first=True))
 
@@ -405,10 +402,7 @@ def read_matrix(source: Any, messages: Messages) -> tuple[str, Matrix]:
     name, found = "features_file", source
     if isinstance(source, str | Path):
         path = Path(source)
-        try:
-            require_file(path)
-        except FileNotFoundError:
-            raise CurvaeError(f"there is no file of features {path}; check the name") from None
+        require_file(path, "file of features")
         name, ending = path.name, path.name.lower().removesuffix(".gz")
         if not ending.endswith((".npz", ".npy", ".mtx")):
             raise CurvaeError(f"{name} is no matrix of features; give a .npz, .npy, .csv or .parquet file")

@@ -226,11 +226,9 @@ def _find(source: str | Path) -> Path:
     if str(source) not in BUILT_IN_GRAPHS:
         raise not_found(path, BUILT_IN_GRAPHS, f"graphs known by name are {', '.join(BUILT_IN_GRAPHS)}")
     folder, file, checksum = BUILT_IN_GRAPHS[str(source)]
-    for found in (place / name for place in places("graphs") for name in (file, f"{file}.gz")):
-        if found.is_file():
-            return found
+    stored = (place / name for place in places("graphs") for name in (file, f"{file}.gz"))
     address = f"https://raw.githubusercontent.com/HazyResearch/hyperbolics/{folder}"
-    return fetch("graphs", address, {file: checksum}, what=f"graph {source}") / file
+    return next(filter(Path.is_file, stored), None) or fetch("graphs", address, {file: checksum}, f"graph {source}") / file
 
 
 # Names of nodes as numbers: how the two columns of a list of edges become nodes and links.
@@ -429,12 +427,10 @@ def _read_cells(file: TextFile, weighted: bool, ends: Ends | None) -> tuple[pd.D
         )
     except pd.errors.ParserError as error:
         raise lines.check(separator, width) from error
-    merged = len(frame) != lines.total - len(lines.skipped)
-    # A line that is too short looks like one that ends in an empty field.
-    if merged or bool((frame[width - 1] == "").any()):
-        unreadable = lines.check(separator, width)
-        if merged:
-            raise unreadable
+    if len(frame) != lines.total - len(lines.skipped):
+        raise lines.check(separator, width)
+    if bool((frame[width - 1] == "").any()):  # a line that is too short looks like one that ends in an empty field
+        lines.check(separator, width)
     check_cells(path, frame)
     return frame, separator, records
 

@@ -21,10 +21,9 @@ import joblib
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, lapack
 from scipy.optimize import minimize
-from scipy.spatial.distance import cdist
 from torch import Tensor, nn
+from torch.distributions import MultivariateNormal
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
@@ -130,12 +129,9 @@ def _train_and_judge(
     fitted = train(configs, datasets, workspace, cache, again=True)
     tests = [one.test for one in datasets]
     advance = workspace.reporter.counter(f"{workspace.task} likelihoods", sum(test.shape[0] for test in tests))
-    parts = [slice(start, start + 40) for start in range(0, len(fitted), 40)]  # more at once take memory, not less time
-    found = [
-        one
-        for part in parts
-        for one in likelihoods_many(fitted[part], tests[part], samples, advance=advance, tf32=tf32)
-    ]
+    found: list[Likelihoods] = []
+    for k in range(0, len(fitted), 40):  # more at once take memory, not less time
+        found += likelihoods_many(fitted[k : k + 40], tests[k : k + 40], samples, advance=advance, tf32=tf32)
     result: dict[str, Any] = {}
     if tf32 and workspace.device.type == "cuda":
         few = [tests[0][:200]]
@@ -326,33 +322,15 @@ def negative_log_likelihood(x: Array, log_scales: Array, y: Array) -> tuple[floa
     Returns:
         The value, the gradient in x, the gradient in the logarithms.
     """
-    rows, columns = y.shape
-    s, length, noise = np.exp(log_scales)
-    squares = cdist(x, x, "sqeuclidean")
-    kernel = s**2 * np.exp(-squares / (2 * length**2))
-    total = kernel.copy()
-    total[np.diag_indices(rows)] += noise**2 + _JITTER * s**2
-    factor = cholesky(total, lower=True, overwrite_a=True, check_finite=False)
-    inverse = lapack.dpotri(factor, lower=True)[0]  # its lower triangle
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
-    solved = inverse @ y
-    value = (
-        0.5 * columns * rows * np.log(2 * np.pi)
-        + columns * np.log(np.diag(factor)).sum()
-        + 0.5 * float((y * solved).sum())
-    )
-    slope = 0.5 * (columns * inverse - solved @ solved.T)  # of the value in K
-    weighted = slope * kernel
-    in_x = -2 / length**2 * (weighted.sum(1, keepdims=True) * x - weighted @ x)
-    trace = float(np.trace(slope))
-    in_scales = np.array(
-        [
-            2 * float(weighted.sum()) + 2 * _JITTER * s**2 * trace,
-            float((weighted * squares).sum()) / length**2,
-            2 * noise**2 * trace,
-        ]
-    )
-    return float(value), in_x, in_scales
+    points, logs = (torch.tensor(values, requires_grad=True) for values in (x, log_scales))
+    s, length, noise = logs.exp()
+    squares = (points.unsqueeze(1) - points).square().sum(-1)
+    extra = (noise**2 + _JITTER * s**2) * torch.eye(len(x), dtype=torch.float64)
+    kernel = s**2 * torch.exp(-squares / (2 * length**2)) + extra
+    normal = MultivariateNormal(torch.zeros(len(x), dtype=torch.float64), kernel, validate_args=False)
+    value = -normal.log_prob(torch.tensor(y.T)).sum()
+    in_x, in_scales = torch.autograd.grad(value, (points, logs))
+    return value.item(), in_x.numpy(), in_scales.numpy()
 
 
 def gplvm(y: Array, dim: int = 2, iterations: int = 200) -> tuple[Array, float]:

@@ -512,10 +512,7 @@ def _matched(shown: Shown, table: pd.DataFrame, own: int, schema: Schema | None)
 
 def table_columns(path: Path, ids: pd.Series[Any], schema: Schema | None) -> dict[str, Any]:
     """Read columns of a table, for the rows with these ids."""
-    try:
-        require_file(path)
-    except FileNotFoundError:
-        raise CurvaeError(f"there is no table {path}; check the name") from None
+    require_file(path, "table")
     named = {schema.id} if schema is not None and schema.id is not None else set()
     frame = read_frame(path, named, named, Messages())
     wanted = pd.Index(ids)
