@@ -13,7 +13,7 @@ from .. import __version__
 from ..errors import CurvaeError
 from ..settings import GraphSettings, RowSettings, described
 from .console import CommandResult, LazyModule, command, program, run_program
-from .options import FILE, files, option, refuse, setting_options
+from .options import DATA, FILE, option, refuse, setting_options
 
 __all__ = ["app", "explain", "export", "likelihood_lines", "lineage", "link_lines", "main"]
 
@@ -61,7 +61,7 @@ def explain(run: Path, **asked: Any) -> CommandResult:
     "run",
     option("--root", help="Row, by its id, or group to start from (the group of the lowest radius).", metavar="ID"),
     option("--groups", help="Column with the groups to join (the labels of the run).", metavar="COLUMN"),
-    option("--data", help="Table or cell file that has this column.", metavar="FILE", shell_complete=files),
+    option("--data", help="Table or cell file that has this column.", metavar="FILE", type=DATA),
     option("--gene", "genes", help="Column to follow along the branches; repeatable.", multiple=True, metavar="NAME"),
     option("-n", "--count", help="How many columns to follow (10).", type=click.IntRange(min=1), default=10),
     option("--draws", help="Draws of the posterior of each row (25).", type=click.IntRange(min=1), default=25),
@@ -322,7 +322,7 @@ def sample(run: Path, count: int, covariates: tuple[str, ...], **asked: Any) -> 
         "--training",
         help="With -o, the data that the run was trained on (the file of that name).",
         metavar="FILE",
-        shell_complete=files,
+        type=DATA,
     ),
     option("--samples", help="Importance samples per row (5000).", type=int),
     option("--refine", help="Steps that improve the posterior of each row first (0).", type=int, default=0),
@@ -405,7 +405,7 @@ def paper(reporter: Reporter, what: str, only: tuple[str, ...], **asked: Any) ->
 @command(
     "run",
     option("-o", "--output", type=FILE, help="Page (.html) or picture (.svg, .png, .pdf) (<run>-map.html)."),
-    option("--rows", help="Table of new rows to mark on the map.", metavar="FILE", shell_complete=files),
+    option("--rows", help="Table of new rows to mark on the map.", metavar="FILE", type=DATA),
     "missing_as_run",
     option("--show", help="Column to include; repeatable.", metavar="COLUMN", multiple=True),
     option("--label", help="Column to colour by (the run's label)."),

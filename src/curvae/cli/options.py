@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..runs import Step
 
 __all__ = [
+    "DATA",
     "FILE",
     "OPTIONS",
     "READING",
@@ -30,7 +31,6 @@ __all__ = [
     "command_line",
     "completed_command",
     "error_text",
-    "files",
     "in_flags",
     "option",
     "option_words",
@@ -296,19 +296,13 @@ def error_text(error: CurvaeError, options: Mapping[str, click.Option]) -> str:
 
 
 FILE = click.Path(path_type=Path)
+DATA = click.Path(readable=False)  # the library says what is wrong with a file
 
 
 def option(*names: str, choices: Sequence[str] = (), **more: Any) -> click.Option:
     """Make an option, given its names and help; `choices` are named in the help, and others are refused."""
     chosen: dict[str, Any] = {"type": click.Choice(choices), "metavar": "NAME"} if choices else {}
     return click.Option(names, **chosen, **more)
-
-
-def files(context: click.Context, parameter: click.Parameter, typed: str) -> list[Any]:
-    """Return what a shell completes where a file is meant: names of files."""
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(typed, type="file")]
 
 
 def refuse(when: str, names: Collection[str]) -> None:
@@ -338,7 +332,7 @@ SHARED: dict[str, click.Parameter] = {
     "run": click.Argument(["run"], type=FILE, help="Run folder of curvae fit or curvae graph."),
     "data": click.Argument(
         ["data"],
-        shell_complete=files,
+        type=DATA,
         help="Table (.csv, .tsv, .parquet), cells (.h5ad, .h5 or a folder of 10x), matrix (.npy, .npz, .mtx), images "
         "(.npy or a folder), mnist, branching-diffusion or flat.",
     ),
@@ -405,14 +399,14 @@ SHARED: dict[str, click.Parameter] = {
         metavar="SIZE",
         help="Memory for data, such as 2GB; of larger data a sample is used (a quarter of all memory).",
     ),
-    "nodes": option("--nodes", shell_complete=files, help="Table of nodes: names, labels, features."),
+    "nodes": option("--nodes", type=DATA, help="Table of nodes: names, labels, features."),
     "features": option(
         "--features", multiple=True, help="Numeric column of --nodes to use as a feature; repeatable (all of them)."
     ),
     "no_features": option("--no-features", is_flag=True, help="Use no column of --nodes as a feature."),
     "features_file": option(
         "--features-file",
-        shell_complete=files,
+        type=DATA,
         help="Features of nodes: matrix (.npz, .npy, .mtx) or table (.csv, .parquet).",
     ),
     "source_column": option(

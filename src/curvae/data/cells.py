@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -108,7 +108,6 @@ class HdfRows(RowFile):
         super().__init__(path, name, owner)
         self.rows, self.columns = map(int, shape)
         self._place, values = place, self.rows * self.columns
-        self._genes: NDArray[np.int64] | None = None
         with _opened(path, self.name) as file:
             item = data = file[place]
             self.sparse = not hasattr(item, "dtype")
@@ -123,21 +122,12 @@ class HdfRows(RowFile):
             self.dtype = np.float32 if data.dtype in (np.float16, np.float32) else np.float64
         self.row_bytes = 8.0 * max(1.0, values / max(1, self.rows))
 
-    def choose(self, places: NDArray[np.int64]) -> HdfRows:
-        """Return the same file, of whose rows only some columns are read; see `choose_genes`."""
-        new = copy(self)
-        new._genes = places if self._genes is None else np.where(places < 0, -1, self._genes[places])
-        return new
-
     def _read(self, start: int, stop: int) -> Any:
         with _opened(self.path, self.name) as file:
             item = file[self._place]
-            if self.sparse:
-                stored = len(item["data"])
-                rows = csr_rows(lambda name, a, b: item[name][a:b], start, stop, self.columns, stored)
-            else:
-                rows = item[start:stop].astype(self.dtype, copy=False)
-        return rows if self._genes is None else choose_genes(rows, self._genes)
+            if not self.sparse:
+                return item[start:stop].astype(self.dtype, copy=False)
+            return csr_rows(lambda name, a, b: item[name][a:b], start, stop, self.columns, len(item["data"]))
 
 
 # Cells as they are in a file.
@@ -283,8 +273,7 @@ def _read_10x(path: Path, layer: str | None, needed: set[str], storage: Storage 
             places = ("genes", "gene_names", "")
         ids, names, kinds = (group[place].asstr()[...] if place in group else None for place in places)
         cells, shape = group["barcodes"].asstr()[...], group["shape"][...][::-1]
-    x = _matrix(HdfRows(path, groups[0], shape), storage)
-    return _of_10x(path, x, _texts(cells), ids, names, kinds)
+    return _of_10x(path, _matrix(HdfRows(path, groups[0], shape), storage), _texts(cells), ids, names, kinds)
 
 
 def is_cell_folder(path: Path) -> bool:
@@ -330,13 +319,12 @@ def _of_10x(path: Path, x: Matrix, cells: NDArray[np.str_], ids: Any, names: Any
     if (shared := np.isin(genes, repeated_texts(genes))).any() and names is not None:
         genes = np.where(shared, _texts(ids), genes)
         messages.note(f"{count(int(shared.sum()), 'gene')} that share a name are called by their ids.")
-    table = _table(path, pd.DataFrame(index=range(len(cells))))
-    found = Cells(path, x, table, cells, genes, messages=messages)
+    found = Cells(path, x, _table(path, pd.DataFrame(index=range(len(cells)))), cells, genes, messages=messages)
     if kinds is None or (expressed := np.asarray(kinds) == "Gene Expression").all():
         return found
     messages.note(f"left out because they are no genes: {count(int((~expressed).sum()), 'feature')}.")
     places = np.flatnonzero(expressed)
-    return replace(found, x=_chosen(x, places), genes=genes[places])
+    return replace(found, x=choose_genes(x, places), genes=genes[places])
 
 
 # How the names of cell files end, and what reads such a file.
@@ -400,12 +388,14 @@ def read_anndata(
 
 
 def choose_genes(x: Any, places: NDArray[np.int64]) -> Any:
-    """Choose columns of counts in memory by their places; 0 where a place is −1.
+    """Choose columns of counts, in memory or on disk, by their places; 0 where a place is −1.
 
     Example:
         >>> choose_genes(np.array([[1.0, 2.0, 3.0]]), np.array([2, -1, 0])).tolist()
         [[3.0, 0.0, 1.0]]
     """
+    if isinstance(x, DiskMatrix):
+        return x.apply(partial(choose_genes, places=places), len(places))
     known = places >= 0
     if not issparse(x):
         return np.where(known, x[:, places], x.dtype.type(0))
@@ -417,12 +407,6 @@ def choose_genes(x: Any, places: NDArray[np.int64]) -> Any:
     chosen = csr_array((x.data[kept], columns[kept], ends), (x.shape[0], len(places)))
     chosen.sort_indices()
     return chosen
-
-
-def _chosen(x: Matrix, places: NDArray[np.int64]) -> Matrix:
-    if isinstance(x, DiskMatrix):
-        return replace(x, file=x.file.choose(places), width=len(places))
-    return choose_genes(x, places)
 
 
 def _sort_cells(
@@ -448,10 +432,10 @@ def _sort_cells(
         batch = [column for column in covariates if column.name == held["batch_key"]]
         codes = covariate_numbers(cells.obs, batch)[:, 0].astype(np.int64) if batch else None
         places, stored = _choose(cells, codes, genes)
-        x, names = _chosen(cells.x, places), cells.genes[places].tolist()
+        x, names = choose_genes(cells.x, places), cells.genes[places].tolist()
     else:
         names = list(schema.column_names)
-        x = _chosen(cells.x, match_genes(name, cells.genes, names, messages))
+        x = choose_genes(cells.x, match_genes(name, cells.genes, names, messages))
         stored = int(_figures(cells, x, np.array(names))[0].sum())
     if isinstance(x, DiskMatrix):
         x = _held(x, stored, name, storage, messages)
@@ -550,8 +534,7 @@ def _figures(
             first = f"{block.data[bad[0]]:g} of gene {gene!r} in cell {name!r}"
         wrong += len(bad)
         if not wrong:
-            totals = np.maximum(block.sum(1, dtype=np.float64), 1.0)
-            logs = np.log1p(1e4 * block.data / totals[cell - start])
+            logs = np.log1p(1e4 * block.data / np.maximum(block.sum(1, dtype=np.float64), 1.0)[cell - start])
             stored += np.bincount(block.indices[block.data > 0], minlength=genes)
             squares += np.bincount(block.indices, logs**2, genes)
             np.add.at(sums, (codes[cell], block.indices), logs)

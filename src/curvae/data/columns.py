@@ -176,7 +176,9 @@ class Table(ABC):
             raise CurvaeError(
                 f"column {name!r} of {self.path.name} has more than {known.most:,} different values; leave it out"
             )
-        return tuple(sorted(set(known.written), key=lambda text: (float(text) if re.fullmatch(NUMBER, text) else np.inf, text)))
+        return tuple(
+            sorted(set(known.written), key=lambda text: (float(text) if re.fullmatch(NUMBER, text) else np.inf, text))
+        )
 
     def summarise(self, name: str) -> tuple[int, int, int]:
         """Count the different texts of a column, the rows without one, and those whose text is a number.
@@ -399,17 +401,14 @@ class ColumnAdvice:
             columns: the other columns.
             x: their values, (rows, columns).
         """
-        rows = self.table.rows
         wrong = {name: cells for name in offenders if (cells := self.table.cells_to_correct(name))}
         known = {name: self.table.summarise(name) for name in offenders if name not in wrong}
-        texts = list(known)
-        unique = [name for name in texts if known[name][0] == rows]
+        unique = [name for name, (distinct, *_) in known.items() if distinct == self.table.rows]
         if unique and "id" not in self.taken:
             name = next((name for name in unique if _IDENTIFIER.search(name)), unique[0])
             self._propose("id", name, f"{name!r} ({offenders[name]}, a different text in every row)")
-            texts.remove(name)
-        for name in texts:
-            distinct, gaps, _ = known[name]
+            del known[name]
+        for name, (distinct, gaps, _) in known.items():
             self._add_text(name, distinct, gaps, offenders[name])
         for name, cells in wrong.items():
             more = f", and {quoted(cells[1:])}" if cells[1:] else ""
@@ -451,9 +450,8 @@ class ColumnAdvice:
                 self._propose("id", name, f"{name!r} (a different integer in every row)")
             elif "label" not in self.taken and LABEL.search(name) and bool((values == np.floor(values)).all()):
                 self._propose("label", name, f"{name!r} ({len(np.unique(values)):,} different integers)")
-        fixes = [fix for *_, fix in self._proposals]
-        taken = {value for fix in fixes for role, value in fix if role in ("id", "label")} | {*self._left_out}
-        used = [column for column in columns if column.name not in taken]
+        taken = {value for *_, fix in self._proposals for role, value in fix if role in ("id", "label")}
+        used = [column for column in columns if column.name not in taken | {*self._left_out}]
         used += [Column(name, self.table.categories(name)) for name in self._gaps]
         if self.choices and used:
             known = column_statistics(self.table.numbers(used, "", Messages()))
@@ -512,8 +510,7 @@ def _is_identifier(name: str, values: NDArray[Any], span: float, rows: int) -> b
     values = values[np.isfinite(values)]
     if not values.size or not bool((values == np.floor(values)).all()):
         return False
-    consecutive = span == rows - 1 and rows >= 5
-    return bool(consecutive or _IDENTIFIER.search(name)) and np.unique(values).size == values.size
+    return np.unique(values).size == values.size and bool((span == rows - 1 and rows >= 5) or _IDENTIFIER.search(name))
 
 
 # From what a reader found to a data set: the steps that all kinds of data share.
@@ -573,8 +570,7 @@ class RawData:
         ids: Texts = DiskTexts.numbers(self.x.shape[0]) if self.ids is None else self.ids
         ids = ids if isinstance(self.x, DiskMatrix) else in_memory(ids)
         check_ids(ids, f"column {self.roles['id']!r}" if self.roles.get("id") else "ids")
-        others = {name: getattr(self, name) for name in ("labels", "groups", "exposure", "context")}
-        rows: dict[str, Any] = {"ids": ids} | others
+        rows = {"ids": ids} | {name: getattr(self, name) for name in ("labels", "groups", "exposure", "context")}
         rows = {name: None if values is None else values[kept] for name, values in rows.items()}
         if schema.kind == "cells":
             totals = _require_totals(features, rows["ids"], self.source)

@@ -252,8 +252,7 @@ class Dataset:
 
 def hash_rows(x: Any, digest: hashlib._Hash) -> None:
     """Add the values of a matrix or vector to a hash, in the same way for dense and sparse, float32 and float64."""
-    columns = x.shape[1] if x.ndim > 1 else 1
-    step = max(1, _CHUNK // max(1, columns))
+    step = max(1, _CHUNK // max(1, math.prod(x.shape[1:])))
     for start in range(0, x.shape[0], step):
         rows = in_memory(x[start : start + step])
         part = csr_array(rows if x.ndim > 1 else rows.reshape(-1, 1), copy=True)

@@ -141,8 +141,7 @@ class DenseFile(RowFile):
             return None
         if array.ndim != 2 or array.dtype.kind not in "biuf" or not array.flags.c_contiguous:
             return None
-        single = array.dtype in (np.float16, np.float32)
-        return cls(path, array.shape, array.dtype, array.offset, single=single)
+        return cls(path, array.shape, array.dtype, array.offset, single=array.dtype in (np.float16, np.float32))
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         size = self.columns * self._dtype.itemsize
@@ -257,8 +256,7 @@ class StoredTexts(RowFile):
         ends = np.fromfile(self._ends, np.int64, stop - first, offset=8 * first)
         ends = ends if start else np.concatenate([[0], ends])
         text = self._array(np.dtype(np.uint8), int(ends[-1] - ends[0]), int(ends[0])).tobytes()
-        bounds = (ends - ends[0]).tolist()
-        return np.array([text[a:b].decode() for a, b in pairwise(bounds)], np.str_)
+        return np.array([text[a:b].decode() for a, b in pairwise((ends - ends[0]).tolist())], np.str_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,11 +299,9 @@ class _Rows:
         rows = self.index[order]
         block = max(1, int(_BYTES / self.file.row_bytes))
         apart = (np.diff(rows) * self.file.row_bytes > _GAP) | (np.diff(rows // block) > 0)
-        runs = np.split(rows, np.flatnonzero(apart) + 1)
-        parts = [self._read_run(run) for run in runs]
+        parts = [self._read_run(run) for run in np.split(rows, np.flatnonzero(apart) + 1)]
         values = parts[0] if len(parts) == 1 else vstack(parts, "csr") if issparse(parts[0]) else np.concatenate(parts)
-        in_order = bool((order[1:] > order[:-1]).all())
-        return values if in_order else values[np.argsort(order)]
+        return values if bool((order[1:] > order[:-1]).all()) else values[np.argsort(order)]
 
     def _read_run(self, rows: NDArray[np.int64]) -> Any:
         """Read rows that lie close together."""

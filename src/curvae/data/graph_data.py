@@ -478,8 +478,7 @@ def common_neighbours(adjacency: csr_array, directed: bool = False) -> Rule:
     def count(pairs: Edges) -> NDArray[np.float64]:
         # Neighbours of the end that has fewer are looked up among those of the other.
         pairs = pairs + apart
-        swap = degree[pairs[:, 0]] > degree[pairs[:, 1]]
-        few, many = np.where(swap[:, None], pairs[:, ::-1], pairs).T
+        few, many = np.where((degree[pairs[:, 0]] > degree[pairs[:, 1]])[:, None], pairs[:, ::-1], pairs).T
         steps = np.cumsum(degree[few])
         found = np.zeros(len(pairs))
         for block in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(steps // _BLOCK)) + 1):

@@ -133,8 +133,7 @@ def merge_links(raw: RawGraph, directed: bool = False) -> Graph:
     if loops := int((~keep).sum()):
         messages.note(f"left out: {count(loops, 'self loop')}.")
     if not keep.any():
-        others = " between different nodes" if loops else ""
-        raise CurvaeError(f"{raw.source} has no edges{others}; give at least one")
+        raise CurvaeError(f"{raw.source} has no edges{' between different nodes' if loops else ''}; give at least one")
     edges, weights = _merge_arcs(raw, keep, directed)
     alone = np.bincount(edges.ravel(), minlength=nodes) == 0
     if alone.any():
@@ -174,8 +173,7 @@ def _merge_arcs(
         symmetric = np.allclose(weights[back], weights, rtol=1e-9, atol=0)
         summed = weights[tail < head] if symmetric else summed
     _note_merged(raw, int(keep.sum()) - len(arcs), len(arcs), pairs, symmetric, directed)
-    edges = np.stack([tail, head] if directed else np.divmod(keys, nodes), axis=1)
-    return edges, weights if directed else summed
+    return np.stack([tail, head] if directed else np.divmod(keys, nodes), axis=1), weights if directed else summed
 
 
 def _sum_by_key(keys: NDArray[np.int64], weights: NDArray[np.float64] | None) -> tuple[NDArray[np.int64], Any]:
@@ -247,8 +245,7 @@ def describe_nodes(raw: RawGraph, asked: NodeRequest) -> None:
     listed = None if asked.nodes is None else _match(raw, asked.nodes, asked)
     found, automatic = listed, listed is not None and asked.features is None and raw.features is None
     if listed is None and raw.attributes is not None and len(raw.attributes.columns):
-        attributes = FrameTable(Path(raw.source), raw.attributes)
-        found = _NodeRows(attributes, None, raw.names, np.arange(len(raw.names)))
+        found = _NodeRows(FrameTable(Path(raw.source), raw.attributes), None, raw.names, np.arange(len(raw.names)))
     aside = asked.features_file is not None
     named = ([] if asked.label is None else [asked.label]) + ([] if aside else asked.columns)
     if found is None and named:

@@ -228,7 +228,9 @@ def _find(source: str | Path) -> Path:
     folder, file, checksum = BUILT_IN_GRAPHS[str(source)]
     stored = (place / name for place in places("graphs") for name in (file, f"{file}.gz"))
     address = f"https://raw.githubusercontent.com/HazyResearch/hyperbolics/{folder}"
-    return next(filter(Path.is_file, stored), None) or fetch("graphs", address, {file: checksum}, f"graph {source}") / file
+    return (
+        next(filter(Path.is_file, stored), None) or fetch("graphs", address, {file: checksum}, f"graph {source}") / file
+    )
 
 
 # Names of nodes as numbers: how the two columns of a list of edges become nodes and links.
@@ -562,9 +564,7 @@ def _detect_header(
     first = names[codes[:, 0]].tolist()
     if ends == tuple(first) and not all(end.isdecimal() for end in ends):
         return True, False
-    marked = np.zeros(len(names), dtype=bool)
-    marked[codes[:, 0]] = True
-    if marked[codes[:, 1:]].any():
+    if np.isin(codes[:, 1:], codes[:, 0]).any():
         return False, False
     if looks_like_header(records):
         return True, False

@@ -304,8 +304,7 @@ class _Writer:
                 values.write(stored.tobytes())
                 for name, (texts, ends) in zip(self._named, outputs, strict=True):  # as `StoredTexts` reads them
                     encoded = [text.encode() for text in self._name_texts(name, frame[name]).tolist()]
-                    lengths = np.array([len(text) for text in encoded], np.int64)
-                    ends.write((texts.tell() + np.cumsum(lengths)).tobytes())
+                    ends.write((texts.tell() + np.cumsum([*map(len, encoded)], dtype=np.int64)).tobytes())
                     texts.write(b"".join(encoded))
                 description.rows += len(frame)
                 advance(len(frame))
@@ -408,8 +407,7 @@ def store_table(
     if footprint <= storage.memory and not path.is_dir():
         return None
     writer = _Writer(files, names, categories, covariates, storage.counter)
-    copy = Copy(path, files.parts, storage, writer.can_use, writer.write)
-    table = SpooledTable(files, copy, storage.memory)
+    table = SpooledTable(files, Copy(path, files.parts, storage, writer.can_use, writer.write), storage.memory)
     messages.note(f"{table.rows:,} rows are read from disk, in {size_text(storage.memory)} of memory.")
     return table
 

@@ -345,11 +345,10 @@ class TextTable:
 
     def _require_format(self, frame: pd.DataFrame) -> None:
         """Raise `ReadAgainError` if the cells of a piece show that it was read with the wrong format."""
-        numeric = pd.api.types.is_numeric_dtype
         others: list[Any] = [
             cells.dropna().astype(str)
             for name, cells in frame.items()
-            if name not in self.texts and not numeric(cells.dtype)
+            if name not in self.texts and not pd.api.types.is_numeric_dtype(cells.dtype)
         ]
         if not self._blanks and any(bool(cells.str.startswith(" ").any()) for cells in others):
             self._blanks = self._texts_keep_blanks = True

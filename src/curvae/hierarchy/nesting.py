@@ -485,8 +485,7 @@ def off_the_path(distances: Array) -> float:
         0.0
     """
     tree = minimum_spanning_tree(np.maximum(distances, 1e-300))  # 0 would be no edge
-    steps = shortest_path(tree, directed=False, unweighted=True)
-    return 1 - (float(steps.max()) + 1) / len(distances)
+    return 1 - (float(shortest_path(tree, directed=False, unweighted=True).max()) + 1) / len(distances)
 
 
 # The test.
@@ -704,8 +703,7 @@ def examine_points(distances: Array, random: np.random.Generator, rows: Rows | N
         return Nesting("flat", p_groups, 1.0, curve, 0)
     p_nesting, groups = (1.0, 0) if curve else _climb(points, max(whole, 2 * first))
     outcome: Outcome = "tree-like" if p_nesting <= LEVEL else "clustered"
-    few_groups = 2 * first > LEVEL or 0 < groups < 10
-    return Nesting(outcome, p_groups, p_nesting, curve, groups, few_groups=few_groups)
+    return Nesting(outcome, p_groups, p_nesting, curve, groups, few_groups=2 * first > LEVEL or 0 < groups < 10)
 
 
 def _few_groups(points: _Points, rows: Rows | None) -> tuple[float, float]:

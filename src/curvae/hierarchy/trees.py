@@ -95,8 +95,7 @@ class NamedTree:
         order = breadth_first_order(below, size, return_predecessors=False)[1:]
         if len(lost := np.setdiff1d(every, order)):
             raise CurvaeError(f"{source} has a circle of parents: {quoted(names[lost])}; a tree has a root")
-        place = np.append(np.argsort(order), -1)
-        return cls(names[order], place[parent[order]], length[order], notes)
+        return cls(names[order], np.append(np.argsort(order), -1)[parent[order]], length[order], notes)
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -304,8 +303,7 @@ class Embedded(Embedding):
     """
 
     def __init__(self, ball: Array, c: float) -> None:
-        points = ball_chart(ball.shape[1], c).points(torch.tensor(ball))
-        super().__init__(points.numpy(), np.zeros(len(ball)), c)
+        super().__init__(ball_chart(ball.shape[1], c).points(torch.tensor(ball)).numpy(), np.zeros(len(ball)), c)
 
 
 def joined(points: Embedding) -> tuple[Array, Array]:

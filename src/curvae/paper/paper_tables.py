@@ -383,8 +383,7 @@ def _tree_page(result: Figures) -> Page:
             ],
         ),
     ]
-    verdict = f"{sum(holds)} of {len(holds)} requirements hold."
-    return Page(verdict, "good" if all(holds) else "bad", sections)
+    return Page(f"{sum(holds)} of {len(holds)} requirements hold.", "good" if all(holds) else "bad", sections)
 
 
 TABLE1 = Experiment(
@@ -1306,8 +1305,7 @@ def digit_trial(train: int | None, held: int) -> ExperimentData:
     """Keep the last training images to choose by; they serve every seed."""
     whole, _, _ = digits(train)
     rows = np.arange(len(whole.x))
-    split = Split(rows[:-held], np.empty(0, np.int64), rows[-held:])
-    return replace(whole, split=split, test=whole.x[-held:])
+    return replace(whole, split=Split(rows[:-held], np.empty(0, np.int64), rows[-held:]), test=whole.x[-held:])
 
 
 def tree_trial(seed: int) -> ExperimentData:

@@ -71,14 +71,12 @@ class Sample(NamedTuple):
 def load_sample(source: Source, seed: int, reporter: Reporter) -> Sample:
     """Load rows for what needs them in memory: of data on disk as many as fit, chosen at random."""
     data = source.bounded.load(reporter.counter)
-    if not isinstance(data.x, DiskMatrix):
-        return Sample(data, None, len(data))
-    row = ROW_BYTES + 16 * data.x.shape[1]
-    most = min(len(data), max(_LEAST, data.x.memory // row))
-    chosen = np.random.default_rng([seed, 13]).choice(len(data), most, replace=False, shuffle=False)
-    chosen = np.sort(chosen).astype(np.int64)
+    most = len(data)
+    if isinstance(data.x, DiskMatrix):
+        most = min(most, max(_LEAST, data.x.memory // (ROW_BYTES + 16 * data.x.shape[1])))
     if most == len(data):
         return Sample(data.load(), None, len(data))
+    chosen = np.sort(np.random.default_rng([seed, 13]).choice(len(data), most, replace=False, shuffle=False))
     note = f"a sample is looked at: {most:,} of {len(data):,} rows, chosen at random with seed {seed}."
     reporter.say(note)
     some = data.take(chosen).load()
@@ -165,14 +163,13 @@ def diagnose_data(
         if output is not None:
             title = f"Is there a hierarchy in {source.to_json()['name']}?"
             tone: Tone = "good" if found.outcome == "tree-like" else "neutral"
-            sections = [pages.diagnosis_section(found, data.labels), pages.delta_section(found), prepared]
             write_report(
                 output,
                 title,
                 found.sentence,
                 tone,
                 data.warnings,
-                sections,
+                [pages.diagnosis_section(found, data.labels), pages.delta_section(found), prepared],
                 seed,
                 reporter.started,
                 words=reporter.words,

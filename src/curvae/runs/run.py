@@ -155,8 +155,7 @@ class Source(DataSource):
         return load(self.path, **how, counter=counter)[0]
 
     def step(self, action: str, why: str = "", **options: Any) -> Step:
-        takes_memory = action in (self.action, "compare", "diagnose")
-        own = self if takes_memory else replace(self, memory=None, cache=None)
+        own = self if action in (self.action, "compare", "diagnose") else replace(self, memory=None, cache=None)
         return super(Source, own).step(action, why, **options)
 
 
@@ -322,8 +321,7 @@ def require_root(
 
 def curvature_chosen(config: Settings, typed: Mapping[str, Any]) -> bool:
     """Say whether the settings name a curvature, as those that a comparison recommends do, or are of a flat space."""
-    named = "curvature" in typed or ":" in typed.get("space", "")
-    return named or not any(factor.curved for factor in config.factors)
+    return "curvature" in typed or ":" in typed.get("space", "") or not any(factor.curved for factor in config.factors)
 
 
 def given(config: Settings) -> dict[str, Any]:

@@ -171,8 +171,7 @@ def _same_nodes(run: Path, path: str, own: Graph, graph: Graph) -> Graph:
             f"{' and '.join(sides)}: name the same nodes (those without edges with `nodes=…`), or train with "
             "`features=…`"
         )
-    weights = None if graph.weights is None else graph.weights[order]
-    return Graph(own.names, edges, weights, directed=graph.directed)
+    return Graph(own.names, edges, None if graph.weights is None else graph.weights[order], directed=graph.directed)
 
 
 def _moved(own: Graph, graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.str_]]:
@@ -610,8 +609,7 @@ def _training_rows(run: Path, loaded: Loaded, beside: str, given: str | None, se
         ) from error
     if not own:
         raise CurvaeError(f"{file} is not the data that {run} was trained on; give those with `training=…`")
-    chosen = np.random.default_rng([seed, 19]).permutation(split.train)[:_TRAINING_ROWS]
-    return data.take(np.sort(chosen)).load()
+    return data.take(np.sort(np.random.default_rng([seed, 19]).permutation(split.train)[:_TRAINING_ROWS])).load()
 
 
 def _rank_rows(
@@ -658,14 +656,12 @@ def _score_edges(run: Path, loaded: Loaded, path: str, seed: int, reporter: Repo
             f"{counted(len(unknown), 'node')} not in the run ({quoted(unknown)}); {counted(left, 'edge')} of "
             f"{graph.n_edges:,} left out."
         )
-    together = np.unique(np.concatenate([own.edges, edges]), axis=0)
-    whole = Graph(own.names, together, directed=own.directed)
+    whole = Graph(own.names, np.unique(np.concatenate([own.edges, edges]), axis=0), directed=own.directed)
     known = np.isin(edges @ [own.n_nodes, 1], own.edges @ [own.n_nodes, 1])
     parts = {}
     for name, part in (("train", edges[known]), ("new", edges[~known])):
         if len(part):
-            random = np.random.default_rng(seed)
-            absent = absent_pairs(whole, len(part), random, fix="give fewer edges")
+            absent = absent_pairs(whole, len(part), np.random.default_rng(seed), fix="give fewer edges")
             found = score_links(embedding.nearness_of, whole, own.edges, part, absent, embedding.space.shape[1])
             parts[name] = {"edges": len(part), **found, "remark": pages.remark(found)}
     asked = Graph(own.names, edges, directed=own.directed)

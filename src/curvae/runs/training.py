@@ -221,8 +221,7 @@ def train_run(
         warnings += found.warnings
         summary = {**found.summary, "warnings": warnings}
         pictures = {name: one for section in found.sections for name, one in section.named_pictures.items()}
-        rows = description["data"]["nodes" if source.kind == "graph" else "rows"]
-        write_map(folder, found.tables, rows, pictures)
+        write_map(folder, found.tables, description["data"]["nodes" if source.kind == "graph" else "rows"], pictures)
         for name, table in found.files.items():
             write_tables(folder / name, [table])
         write_report(

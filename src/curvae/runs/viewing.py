@@ -460,8 +460,7 @@ def _project_factor(
     if name not in parts:
         raise CurvaeError(f"the space of the run has no factor {name!r}; it has {quoted(parts)}")
     shown, frames = parts[name], stored_frames(description, embedding)
-    frame = None if frames is None else frames[list(parts).index(name)]
-    return shown, shown.chart.project(shown.points, frame)
+    return shown, shown.chart.project(shown.points, None if frames is None else frames[list(parts).index(name)])
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------

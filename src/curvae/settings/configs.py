@@ -222,8 +222,7 @@ class Settings:
     @classmethod
     def parts(cls) -> dict[str, list[str]]:
         """Return the names of the settings by the part of a file that holds them."""
-        known = described(cls).values()
-        names = {part: [one.name for one in known if one.part == part] for part in _PARTS}
+        names = {part: [one.name for one in described(cls).values() if one.part == part] for part in _PARTS}
         return {part: held for part, held in names.items() if held}
 
     def to_json(self) -> dict[str, dict[str, Any]]:

@@ -194,8 +194,7 @@ class Setting:
         elif self.type is bool and not isinstance(value, bool):
             must = "be true or false, got"
         elif get_origin(self.type) is tuple and not (isinstance(value, tuple) and value and all(map(count, value))):
-            usual = self.default_text if self.default else "200"
-            must = f"hold one or more positive widths, such as {usual}; got"
+            must = f"hold one or more positive widths, such as {self.default_text if self.default else '200'}; got"
         elif self.rule is not None and not self.rule.holds(value):
             must = self.rule.text
         if must:

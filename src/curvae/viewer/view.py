@@ -329,8 +329,7 @@ class View:
         }
         hidden |= {name: _array(values)[order] for name in _OF_POINTS if (values := getattr(self, name)) is not None}
         if self.edges is not None:
-            ends = np.argsort(order)[self._ends[0]]
-            hidden["edges"] = random.permuted(random.permutation(ends, axis=1), axis=0)
+            hidden["edges"] = random.permuted(random.permutation(np.argsort(order)[self._ends[0]], axis=1), axis=0)
         for name, values in hidden.items():
             object.__setattr__(self, name, values)
         del self.__dict__["_space"]  # read from points in their old order
