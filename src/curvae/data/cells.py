@@ -268,9 +268,11 @@ def _read_10x(path: Path, layer: str | None, needed: set[str], storage: Storage 
         if len(groups) != 1:
             raise CurvaeError(f"{path.name} has {len(groups)} matrices of 10x Genomics; give a file with one")
         group = file[groups[0]]
-        places = ("features/id", "features/name", "features/feature_type")
-        if "features" not in group:  # of version 2
-            places = ("genes", "gene_names", "")
+        places = (
+            ("features/id", "features/name", "features/feature_type")
+            if "features" in group
+            else ("genes", "gene_names", "")  # of version 2
+        )
         ids, names, kinds = (group[place].asstr()[...] if place in group else None for place in places)
         cells, shape = group["barcodes"].asstr()[...], group["shape"][...][::-1]
     return _of_10x(path, _matrix(HdfRows(path, groups[0], shape), storage), _texts(cells), ids, names, kinds)

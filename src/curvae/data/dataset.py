@@ -380,9 +380,7 @@ class Column:
             >>> Column("colour", ("blue", "red")).features
             ('colour=blue', 'colour=red')
         """
-        if self.categories is None:
-            return (self.name,)
-        return tuple(f"{self.name}={category}" for category in self.categories)
+        return (self.name,) if self.categories is None else tuple(f"{self.name}={one}" for one in self.categories)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain values for JSON."""
@@ -755,10 +753,10 @@ class Scaling:
         """Return the same for each of these rows, of which only the values that are there count."""
         logs, found = np.log(self.scale), []
         for block in row_blocks(x):
-            if issparse(block):
-                lacking = csr_array((np.isnan(block.data).astype(np.float64), block.indices, block.indptr), block.shape)
-            else:
-                lacking = np.isnan(block)
+            stored = np.isnan(block.data).astype(np.float64) if issparse(block) else None
+            lacking = (
+                np.isnan(block) if stored is None else csr_array((stored, block.indices, block.indptr), block.shape)
+            )
             found.append(lacking @ logs - logs.sum())
         return np.concatenate(found)
 

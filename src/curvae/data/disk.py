@@ -178,9 +178,8 @@ def csr_size(path: Path) -> int:
     """Return how many bytes the CSR matrix in a `.npz` file takes in memory; 0 if the file holds none."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            if bytes(arrays["format"].item()) != b"csr":
-                return 0
-            return 2 * sum(member.file_size for member in arrays.zip.infolist())
+            stored = arrays.zip.infolist() if bytes(arrays["format"].item()) == b"csr" else ()
+            return 2 * sum(member.file_size for member in stored)
     except Exception:  # whoever reads all of it says what is wrong
         return 0
 

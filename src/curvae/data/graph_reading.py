@@ -312,10 +312,8 @@ def number_nodes(
     if (empty := (names == "")[codes].any(0)).any():
         raise CurvaeError(f"{source}: {where(int(np.argmax(empty)))} names only one node; {fix}")
     used = np.flatnonzero(np.bincount(codes.ravel(), minlength=len(names)))
-    if all(map(_INTEGER.fullmatch, names[used].tolist())):
-        order = used[np.argsort(names[used].astype(np.int64), kind="stable")]
-    else:
-        order = pd.unique(codes.T.ravel())
+    numbers = all(map(_INTEGER.fullmatch, names[used].tolist()))
+    order = used[np.argsort(names[used].astype(np.int64), kind="stable")] if numbers else pd.unique(codes.T.ravel())
     position = np.empty(len(names), dtype=np.int64)
     position[order] = np.arange(len(order))
     return names[order], position[codes].T

@@ -660,11 +660,6 @@ class _Points:
         kinds = [even] if curve else [partial(like, kind) for kind in SURROGATES]
         return compare_to_surrogates(narrowest_gap(distances), kinds, _MARGIN)
 
-    def along_a_curve(self) -> bool:
-        """Tell whether the centres of groups lie along a path."""
-        shares = [off_the_path(distances_of_gram(self.centres(k))) for k in (12, 17, 24, 34) if k <= self.size // 3]
-        return bool(shares) and float(np.mean(shares)) < 0.15
-
 
 def _width(gram: Array) -> float:
     """Compute the mean squared distance from the centre."""
@@ -694,7 +689,9 @@ def examine_points(distances: Array, random: np.random.Generator, rows: Rows | N
     """
     check_points(distances)
     points = _Points(distances, random)
-    curve = points.along_a_curve()
+    numbers = (k for k in (12, 17, 24, 34) if k <= points.size // 3)
+    off = [off_the_path(distances_of_gram(points.centres(k))) for k in numbers]
+    curve = bool(off) and float(np.mean(off)) < 0.15  # whether the centres of groups lie along a path
     whole, first = _few_groups(points, rows)
     p_groups = 1.0 if curve else min(1.0, 3 * min(whole, first))
     if p_groups > LEVEL:

@@ -526,9 +526,7 @@ def p_text(p: float | None, equals: str = "") -> str:
         >>> p_text(0.034), p_text(1e-9)
         ('0.034', '< 0.0001')
     """
-    if p is None:
-        return "–"
-    return "< 0.0001" if p < 1e-4 else f"{equals}{p:.2g}"
+    return "–" if p is None else "< 0.0001" if p < 1e-4 else f"{equals}{p:.2g}"
 
 
 def cell_text(found: Figures, digits: int = 2) -> tuple[str, str]:

@@ -356,9 +356,11 @@ def graph_map_section(
     )
     curved = any(math.isfinite(factor.chart.rim) for factor in embedding.placed)
     bent = ": it bends towards the centre, and distances grow towards the rim" if curved else ""
-    marked = "The first has a ring, the second a square."
-    if centre.nearest[0] == centre.closest:
-        marked = "It has a ring; the square marks the node that is second nearest."
+    marked = (
+        "It has a ring; the square marks the node that is second nearest."
+        if centre.nearest[0] == centre.closest
+        else "The first has a ring, the second a square."
+    )
     return _map_section(
         embedding,
         graph_pictures(graph, embedding, frames, centre),

@@ -300,11 +300,11 @@ class RowsTrainingPlan:
         frames_of, turned = orientation_of(data.x, data.ids, self._root)
         frames = frames_of(embedding)
         spread, variation = {} if aligned is None else {"spread": aligned.spread}, pages.map_variation(aligned)
-        tables: Iterable[pd.DataFrame]
-        if self.data.on_disk:
-            tables = embedding_tables(fitted, self.data, frames, reporter, fitted.split)
-        else:
-            tables = [embedding_table(embedding, data.ids, data.labels, names, frames=frames).assign(**spread)]
+        tables: Iterable[pd.DataFrame] = (
+            embedding_tables(fitted, self.data, frames, reporter, fitted.split)
+            if self.data.on_disk
+            else [embedding_table(embedding, data.ids, data.labels, names, frames=frames).assign(**spread)]
+        )
         summary = {
             "log_likelihood": found.mean,
             "log_likelihood_interval": found.interval,
@@ -471,10 +471,11 @@ def _beaten(found: Comparison) -> list[str]:
         if not linear or np.mean(linear) <= best:
             continue
         pca, name = float(np.mean(linear)), getattr(one, "name", "likelihood")
-        if one is found:
-            better = f"describes the test rows better ({decimal(pca)} against {decimal(best)} nats a row)"
-        else:
-            better = f"scores higher in {name} ({pca:.3f} against {best:.3f})"
+        better = (
+            f"describes the test rows better ({decimal(pca)} against {decimal(best)} nats a row)"
+            if one is found
+            else f"scores higher in {name} ({pca:.3f} against {best:.3f})"
+        )
         stands = "" if one is found or warnings else "; the one by likelihood stands"
         warnings.append(f"PCA of the same dimension {better}, so the comparison by {name} says little{stands}")
     return warnings

@@ -19,7 +19,7 @@ from ..data.column_statistics import Missing, column_statistics
 from ..data.dataset import one_hot, source_columns
 from ..data.disk import in_memory
 from ..data.files import count as counted
-from ..data.files import quoted
+from ..data.files import one_line, quoted
 from ..data.graph_data import absent_pairs
 from ..data.graph_merging import is_table
 from ..data.graph_reading import HEADER_ADVICE
@@ -97,8 +97,7 @@ def stored_frames(description: Mapping[str, Any], embedding: Embedding) -> tuple
     try:
         return frames_from_json(stored, embedding.placed)
     except (KeyError, TypeError, ValueError) as error:
-        message = " ".join(str(error).split())
-        raise CurvaeError(f"config.json holds no orientation of the map ({message}); train again") from error
+        raise CurvaeError(f"config.json holds no orientation of the map ({one_line(error)}); train again") from error
 
 
 # New data, read as those of the run were.
@@ -511,7 +510,6 @@ def evaluate_run(
     require_count("samples", samples, "importance_samples")
     data, split, own = _read_parts(loaded, path, missing, reporter, memory, cache=cache, layer=layer)
     shown, parts = sample_split(data, split, 0)
-    faithful_to = judged_rows(parts.names(len(shown)))
     if output is None:
         data, split = shown, parts
     names = np.where(own, split.names(len(data)), "new")
@@ -540,7 +538,7 @@ def evaluate_run(
             "rows_with_few_effective_samples": int((part.ess < 10).sum()),
         }
     embedding = embed(loaded.fitted, shown).require_finite(shown.ids)
-    faithful = pages.judge_rows(shown, embedding, faithful_to, seed=seed)
+    faithful = pages.judge_rows(shown, embedding, judged_rows(parts.names(len(shown))), seed=seed)
     following = Step("view", (str(run),), {"rows": path, "missing": missing})
     if "new" not in parts_found or not shows_new_rows(run, parts_found["new"]["rows"]):
         # A value of each covariate: its first category, or its mean.

@@ -207,9 +207,11 @@ def train_run(
             )
         require_shareable(together, Config(**settings), device)
 
-    plan: Any = partial(RowsTrainingPlan, processes=together, root=root)
-    if isinstance(source, GraphSource):
-        plan = partial(GraphTrainingPlan, links=links, root=root)
+    plan: Any = (
+        partial(GraphTrainingPlan, links=links, root=root)
+        if isinstance(source, GraphSource)
+        else partial(RowsTrainingPlan, processes=together, root=root)
+    )
     asked, how = {count: repeats}, {"resume": resume, "force": force}
     with start_run(source, settings, output, source.kind, asked, plan, reporter, **how) as started:
         made, folder, _, description = started

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..data import Graph, Schema, load
 from ..data.column_statistics import Missing
-from ..data.files import Messages, count, opened_parquet, parquet_batches, quoted, require_file
+from ..data.files import Messages, count, one_line, opened_parquet, parquet_batches, quoted, require_file
 from ..data.graph_data import steps_from
 from ..data.loading import BUILT_IN
 from ..data.tables import average_context, read_frame
@@ -201,8 +201,7 @@ def open_map(
     except RefusedRowsError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        message = " ".join(str(error).split())
-        raise CurvaeError(f"{path} is not as curvae fit wrote it ({message}); train again") from error
+        raise CurvaeError(f"{path} is not as curvae fit wrote it ({one_line(error)}); train again") from error
 
 
 def open_places(
