@@ -644,8 +644,7 @@ class RawData:
             return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)
         binary = np.zeros(len(self.columns), bool)
         if self.kind == "table":
-            dropped = missing == "drop" and known.has_missing
-            binary = find_binary(self.x[complete_rows(self.x)] if dropped else self.x)
+            binary = find_binary(self.x[complete_rows(self.x)] if missing == "drop" and known.has_missing else self.x)
         if missing == "mean":  # the mean is neither 0 nor 1
             binary &= known.missing == 0
         fills = np.where(binary, np.round(known.mean), known.mean)
@@ -691,8 +690,8 @@ class RawData:
             for j in np.flatnonzero(known.low < known.high):
                 column = self.columns[int(j)]
                 if _is_identifier(column.name, some[:, j], known.high[j] - known.low[j], rows):
-                    value = "category" if column.categories else "integer"
                     self.messages.warn(
-                        f"column {column.name!r} looks like an identifier (a different {value} in every row) and is "
-                        f"used as a feature; use `id={json.dumps(column.name, ensure_ascii=False)}` if it is one."
+                        f"column {column.name!r} looks like an identifier (a different "
+                        f"{'category' if column.categories else 'integer'} in every row) and is used as a "
+                        f"feature; use `id={json.dumps(column.name, ensure_ascii=False)}` if it is one."
                     )

@@ -94,9 +94,9 @@ class _ParquetFiles:
             if not self._columns:
                 self._columns = {shown: name for shown, name in columns.items() if wanted is None or shown in wanted}
             if absent := [name for name in self._columns if name not in columns]:
-                first = self.parts[0].name
                 raise CurvaeError(
-                    f"{file.name} has no column {absent[0]!r}, which {first} has; add it, or remove the file"
+                    f"{file.name} has no column {absent[0]!r}, which {self.parts[0].name} has; add it, or remove the "
+                    "file"
                 )
         self.names = list(self._columns)
         self.texts = {name for name in self.names if name in texts or name.startswith(UNNAMED)}

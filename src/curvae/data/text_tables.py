@@ -100,14 +100,12 @@ def scan(path: Path, wanted: str = "a table with a header and rows", messages: M
     with open_file(path) as stream:
         marked = stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     for encoding in ["utf-16"] if marked else ["utf-8-sig", "latin-1"]:
-        newlines = returns = quotes = 0
+        marks = dict.fromkeys('\n\r"', 0)
         blank = text = True
         with suppress(UnicodeDecodeError), open_file(path, "rt", encoding=encoding, newline="") as stream:
             while text and (chunk := stream.read(2**20)):
                 text = "\0" not in chunk
-                newlines += chunk.count("\n")
-                returns += chunk.count("\r")
-                quotes += chunk.count('"')
+                marks = {mark: times + chunk.count(mark) for mark, times in marks.items()}
                 blank = blank and not chunk.strip()
             break
     else:
@@ -118,7 +116,7 @@ def scan(path: Path, wanted: str = "a table with a header and rows", messages: M
         raise CurvaeError(f"{path.name} is empty; give {wanted}")
     if messages is not None and encoding == "latin-1":
         messages.note("the file is not UTF-8 and was read as Latin-1.")
-    return TextFile(path, encoding, max(newlines, returns) + 1, quotes)
+    return TextFile(path, encoding, max(marks["\n"], marks["\r"]) + 1, marks['"'])
 
 
 @contextmanager

@@ -238,14 +238,17 @@ class Store:
         threads = 4 if cuda else None
         with few_threads(threads), threadpool_limits(threads):
             found = shard.work(workspace)
-        cores = count(joblib.cpu_count(), "CPU core")
         write_json(
             self.path(shard),
             {
                 "experiment": self.experiment.name,
                 "shard": shard.name,
                 "quick": self.plan.quick,
-                "device": f"one {torch.cuda.get_device_name(workspace.device)}" if cuda else cores,
+                "device": (
+                    f"one {torch.cuda.get_device_name(workspace.device)}"
+                    if cuda
+                    else count(joblib.cpu_count(), "CPU core")
+                ),
                 "seconds": round(time.perf_counter() - began, 1),
                 "versions": versions(),
                 "date": today(),

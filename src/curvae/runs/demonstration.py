@@ -92,13 +92,12 @@ def demonstrate(
         reporter.tell(notes, ())
         tree_result, flat_result = found.values()
         good = tree_result.outcome == "hyperbolic" and flat_result.outcome != "hyperbolic"
-        page, title = output / "report.html", "Curvae: a hierarchy found, and none invented"
-        verdict = f"On a tree: {tree_result.verdict} On flat data: {flat_result.verdict}"
+        page = output / "report.html"
         write_json(output / _FIGURES, {name: result.to_json() for name, result in found.items()})
         write_report(
             page,
-            title,
-            verdict,
+            "Curvae: a hierarchy found, and none invented",
+            f"On a tree: {tree_result.verdict} On flat data: {flat_result.verdict}",
             "good" if good else "neutral",
             notes,
             sections,

@@ -35,7 +35,7 @@ from ..hierarchy import (
 from ..maps.charts import letter_of
 from ..maps.embedding import Embedding, PlacedFactor
 from ..maps.faithfulness import FEWEST
-from ..report import Section, Tone
+from ..report import Section
 from ..training.rows import judged_rows
 from ..training.storage import CONFIG, locked, read_description, write_text
 from . import pages
@@ -161,13 +161,11 @@ def diagnose_data(
         reporter.progress("diagnosis", _STEPS, _STEPS, "")
         reporter.tell(found.notes, ())
         if output is not None:
-            title = f"Is there a hierarchy in {source.to_json()['name']}?"
-            tone: Tone = "good" if found.outcome == "tree-like" else "neutral"
             write_report(
                 output,
-                title,
+                f"Is there a hierarchy in {source.to_json()['name']}?",
                 found.sentence,
-                tone,
+                "good" if found.outcome == "tree-like" else "neutral",
                 data.warnings,
                 [pages.diagnosis_section(found, data.labels), pages.delta_section(found), prepared],
                 seed,
@@ -319,11 +317,16 @@ def judge_map(
         )
     reporter.tell(notes, data.warnings)
     if output is not None:
-        title = f"How faithful is {embedding.name} to {Path(source.path).name}?"
-        tone: Tone = "neutral" if judged.behind else "good"
-        sections = [pages.faithful_section(judged), pages.data_section(data, notes)]
         write_report(
-            output, title, judged.verdict, tone, data.warnings, sections, seed, reporter.started, words=reporter.words
+            output,
+            f"How faithful is {embedding.name} to {Path(source.path).name}?",
+            judged.verdict,
+            "neutral" if judged.behind else "good",
+            data.warnings,
+            [pages.faithful_section(judged), pages.data_section(data, notes)],
+            seed,
+            reporter.started,
+            words=reporter.words,
         )
     return judged, following
 

@@ -314,9 +314,17 @@ def compare_run(
         )
         reporter.tell(said, warned)
         write_json(folder / "comparison.json", found.to_json())
-        title, tone = f"Is a curved space better for {description['source']['name']}?", TONES[found.outcome]
-        report = title, found.verdict, tone, [*made.data.warnings, *warned], sections
-        write_report(folder / "report.html", *report, made.config.seed, description["command"], words=reporter.words)
+        write_report(
+            folder / "report.html",
+            f"Is a curved space better for {description['source']['name']}?",
+            found.verdict,
+            TONES[found.outcome],
+            [*made.data.warnings, *warned],
+            sections,
+            made.config.seed,
+            description["command"],
+            words=reporter.words,
+        )
         reporter.say(found.verdict)
     choices = [one.choice for one in found.criteria] if found.outcome == "none" else []
     best = float(found.choice or max(choices, default=0))

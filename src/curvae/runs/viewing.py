@@ -513,7 +513,6 @@ def table_columns(path: Path, ids: pd.Series[Any], schema: Schema | None) -> dic
     require_file(path, "table")
     named = {schema.id} if schema is not None and schema.id is not None else set()
     frame = read_frame(path, named, named, Messages())
-    wanted = pd.Index(ids)
     if schema is None:  # nodes of a graph, which any column may name
         named = set(frame.columns)
     columns = [name for name in frame.columns if name in named or str(name).startswith(UNNAMED)]
@@ -521,10 +520,9 @@ def table_columns(path: Path, ids: pd.Series[Any], schema: Schema | None) -> dic
     candidates = [texts_of(frame[name], strip) for strip in (False, True) for name in columns]
     for texts in (*candidates, np.arange(len(frame)).astype(np.str_)):
         rows = pd.Index(texts)
-        if rows.is_unique and (places := rows.get_indexer(wanted)).min() >= 0:
+        if rows.is_unique and (places := rows.get_indexer(pd.Index(ids))).min() >= 0:
             return {str(name): frame[name].take(places).reset_index(drop=True) for name in frame.columns}
-    by = f"column {schema.id!r}" if schema is not None and schema.id is not None else "the numbers of the rows"
-    by = "names of nodes" if schema is None else by
+    by = "names of nodes" if schema is None else f"column {schema.id!r}" if schema.id else "the numbers of the rows"
     raise CurvaeError(
         f"{path.name} does not hold all rows of the run, matched by {by}; give the table that the run was trained on"
     )
