@@ -29,7 +29,18 @@ from curvae.paper import EXPERIMENTS
 from curvae.paper.experiment import table_lines
 from curvae.training.storage import versions
 
-from . import calibration, cells, default_map, gallery, graph_scale, graph_tables, processes, scale, viewer
+from . import (
+    calibration,
+    cells,
+    curvature_calibration,
+    default_map,
+    gallery,
+    graph_scale,
+    graph_tables,
+    processes,
+    scale,
+    viewer,
+)
 from .briefs import BRIEFS, brief
 from .examples import ROOT, demonstration, fill_outputs, pages_with_examples, record
 from .maps import results as maps
@@ -227,6 +238,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "bench_h200": cuda,
     "hierarchy_calibration": calls,
     "compare_calibration": calibration.table,
+    "curvature_calibration": curvature_calibration.table,
     **{f"paper_{name}": paper for name in EXPERIMENTS},
     **{f"brief_{name}": brief for name in BRIEFS},
     "viewer": viewer.table,
