@@ -130,6 +130,12 @@ def _cell_file() -> str:
     return ""
 
 
+def _batches() -> str:
+    for name, plate, rows in (("cells.h5ad", "p1", 60), ("new-cells.h5ad", "p2", 40)):
+        write_h5ad(Path(name), counts(rows), describe(rows).assign(plate=plate), layers={"counts": counts(rows)})
+    return ""
+
+
 def _donors() -> None:
     obs = describe().rename(columns={"kind": "cell_type", "plate": "donor"})
     for name in ("cells.h5ad", "new-cells.h5ad"):
@@ -173,6 +179,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "guide-faithful": _faithful,
     "guide-graph": _graphs,
     "guide-many": _many,
+    "guide-new-cells": _batches,
     "guide-reading": _reading,
     "guide-table": _tables,
     "scale": _pieces,

@@ -15,7 +15,7 @@ from ..settings import GraphSettings, RowSettings, described
 from .console import CommandResult, LazyModule, command, program, run_program
 from .options import DATA, FILE, option, refuse, setting_options
 
-__all__ = ["app", "explain", "export", "likelihood_lines", "lineage", "link_lines", "main"]
+__all__ = ["app", "explain", "export", "likelihood_lines", "lineage", "link_lines", "main", "map"]
 
 
 # Commands that take a trained model further: into other programs, and back to the columns it was trained on.
@@ -74,6 +74,28 @@ def explain(run: Path, **asked: Any) -> CommandResult:
 def lineage(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
     """Join groups of rows to a tree, and tell how far along it every row lies, how sure that is, and what changes."""
     return CommandResult(*runs.lineage_run(run, reporter=reporter, **asked), runs.Step("view", (str(run),)))
+
+
+@command(
+    "run",
+    click.Argument(["data"], metavar="CELLS", help="Cells of other batches (.h5ad).", shell_complete=files),
+    option("-o", "--output", type=FILE, help="Run folder (runs/<name>-mapped)."),
+    option("--epochs", type=click.IntRange(min=1), help="Passes over the cells (as many as their number suits)."),
+    option(
+        "-k",
+        "--neighbours",
+        "k",
+        type=click.IntRange(min=1),
+        help="Cells that give another its label (15).",
+        default=15,
+    ),
+    "force",
+    "device",
+    example="map runs/cells-1 new-cells.h5ad -o runs/new",
+)
+def map(reporter: Reporter, run: Path, data: str, **asked: Any) -> CommandResult:  # noqa: A001 - the name of the command
+    """Map cells of new batches onto those of a run, which stay where they are; transfers their labels."""
+    return CommandResult(*runs.map_run(run, data, reporter=reporter, **asked))
 
 
 # Results of commands as lines for people.
@@ -539,6 +561,7 @@ app = program(
         fit,
         graph,
         embed,
+        map,
         impute,
         sample,
         evaluate,

@@ -4,6 +4,7 @@ from ..training.map_tables import embedding_path
 from .demonstration import demonstrate
 from .diagnosing import diagnose_data, diagnose_run, figures, is_run, judge_map
 from .lineages import lineage_run
+from .mapping import map_run
 from .pages import faithful_lines
 from .run import GraphSource, Reporter, Source, Step
 from .trained import embed_run, evaluate_run, export_run, impute_run, sample_run
@@ -30,6 +31,7 @@ __all__ = [
     "is_run",
     "judge_map",
     "lineage_run",
+    "map_run",
     "sample_run",
     "train_run",
     "view_run",

@@ -41,6 +41,8 @@ _OWN = (
     "metrics.jsonl",
     "embedding.csv",
     "embedding.parquet",
+    "labels.csv",
+    "reference.csv",
     "links.csv",
     "comparison.json",
     "map.png",

@@ -25,6 +25,7 @@ from ..hierarchy import Faithfulness, diagnose_rows
 from ..maps.embedding import align_maps
 from ..models.likelihoods import choose_likelihood
 from ..models.likelihoods.base import holds_counts
+from ..models.likelihoods.counts import Counts
 from ..report import Section
 from ..settings import choose_neighbours, require_count
 from ..settings.configs import DEFAULT_STEPS
@@ -45,6 +46,7 @@ from ..training.comparison import (
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.fitting import train_many, train_one
 from ..training.map_tables import embedding_table
+from ..training.novelty import held_out_fit
 from ..training.rows import HELD_OUT, judged_rows, layout_of
 from ..training.rows_problem import plan_rows
 from . import pages
@@ -313,6 +315,11 @@ class RowsTrainingPlan:
             "reconstruction": last["reconstruction"],
             "kl": last["kl"],
             **fitted.factor_figures,
+            **(
+                {"fit_scores": held_out_fit(fitted, self.data)}
+                if isinstance(fitted.model.likelihood, Counts) and data.counts
+                else {}
+            ),
             "seconds": round(seconds, 2),
             "stability": None if stable is None else vars(stable),
             "spread": variation,

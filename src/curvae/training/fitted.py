@@ -200,7 +200,12 @@ class Fitted(FittedModel):
         """
         if schema.covariates and data.context is None and (decode or self.config.encode_covariates):
             names = quoted(column.name for column in schema.covariates)
-            raise CurvaeError(f"{name} needs the covariates that the model was trained with: {names}; add them")
+            others = (
+                " (for cells of other batches, make a model with curvae map)"
+                if schema.kind == "cells" and schema.batch
+                else ""
+            )
+            raise CurvaeError(f"{name} needs the covariates that the model was trained with: {names}; add them{others}")
 
     def sample(self, count: int, context: NDArray[Any], seed: int = 0, *, mean: bool = False) -> NDArray[np.float64]:
         """Draw new rows in original units, or with `mean` the expected rows at points drawn from the prior.
