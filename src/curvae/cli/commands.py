@@ -78,7 +78,7 @@ def lineage(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
 
 @command(
     "run",
-    click.Argument(["data"], metavar="CELLS", help="Cells of other batches (.h5ad).", shell_complete=files),
+    click.Argument(["data"], metavar="CELLS", help="Cells of other batches (.h5ad).", type=DATA),
     option("-o", "--output", type=FILE, help="Run folder (runs/<name>-mapped)."),
     option("--epochs", type=click.IntRange(min=1), help="Passes over the cells (as many as their number suits)."),
     option(
