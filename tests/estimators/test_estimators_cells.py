@@ -213,6 +213,60 @@ def test_flat_draws_have_the_spread_that_is_told():
     assert abs(standard.mean()) < 0.25 and 0.8 < standard.std() < 1.2
 
 
+# --- differential expression ------------------------------------------------------------------------------------------
+
+
+def test_populations_are_named_in_every_way(model):
+    obs, names = model.adata.obs, model.adata.obs_names
+    whole = model.differential_expression()  # of the labels
+    kinds = obs["kind"].unique()
+    assert len(whole) == len(kinds) * GENES and whole["comparison"].unique().tolist() == [
+        f"{kind} vs Rest" for kind in sorted(kinds)
+    ]
+    assert {"proba_de", "proba_not_de", "bayes_factor", "scale1", "lfc_median", "raw_mean2"} < {*whole}
+    one = whole[whole["group1"] == "type 1"].drop(columns=["comparison", "group1", "group2"])
+    mask = (obs["kind"] == "type 1").to_numpy()
+    for cells in (mask, np.flatnonzero(mask), "kind == 'type 1'"):
+        same = model.differential_expression(idx1=cells).drop(columns=["comparison", "group1", "group2"])
+        pd.testing.assert_frame_equal(same, one)
+    pair = model.differential_expression(groupby="plate", group1="p1", group2="p3", batch_correction=True)
+    assert pair["comparison"].unique().tolist() == ["p1 vs p3"]
+    kept = model.differential_expression(
+        groupby="plate", group1="p1", group2="p3", batch_correction=True, batchid1=["p1"], batchid2=["p3"]
+    )
+    own = model.differential_expression(groupby="plate", group1="p1", group2="p3")
+    np.testing.assert_allclose(kept.loc[own.index, "scale2"], own["scale2"])  # each as of its own batch
+    assert not np.allclose(pair.loc[own.index, "scale2"], own["scale2"], rtol=1e-6)
+
+    way = model.differential_expression(path=(names[3], "type 1"))
+    back = model.differential_expression(path=("type 1", names[3])).loc[way.index]
+    np.testing.assert_allclose(way["lfc_mean"], -back["lfc_mean"], atol=1e-9)
+    assert way["comparison"].unique().tolist() == [f"type 1 vs {names[3]}"]
+    found = embed(model._fitted, model._data)
+    nearest = np.argsort(found.take(np.array([3])).distances(found)[0])[: CELLS // 5]
+    expected = model.adata.layers["counts"][nearest].mean(0)
+    np.testing.assert_allclose(way["raw_mean2"].loc[model.adata.var_names], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"idx1": [0], "path": ("a", "b")}, "and not by two of these"),
+        ({"idx2": [0]}, "and not by two of these"),
+        ({"idx1": [CELLS]}, "`idx1` must name cells by a mask, by numbers or by a query"),
+        ({"idx1": [1, 2]}, "'Group 1' has 2 cells; give populations of 5 or more"),
+        ({"path": ("cell1", "nowhere")}, "`path` names no cell and no group, 'nowhere'"),
+        ({"groupby": "nothing"}, "'nothing'"),
+        ({"batchid1": ["p1"]}, "need `batch_correction=True`"),
+        ({"batch_correction": True, "batchid1": ["p9"]}, "`batchid1` names unknown batches 'p9'"),
+        ({"weights": "uniform"}, "`weights` means nothing to CellVAE"),
+    ],
+)
+def test_populations_that_are_refused(model, asked, message):
+    with pytest.raises(CurvaeError, match=re.escape(message)):
+        model.differential_expression(**asked)
+
+
 # --- refined posteriors -----------------------------------------------------------------------------------------------
 
 
@@ -221,7 +275,7 @@ def test_refined_posteriors_are_better_in_their_own_family(model, monkeypatch):
     network, batch = fitted.model, fitted.rows(model._data).batch(torch.arange(CELLS))
 
     before, after = network.head_outputs(batch), refined_outputs(network, batch, 40, rows=32)
-    noise = network.noise(1, 2000, torch.Generator().manual_seed(7))
+    noise = network.noise(1, 500, torch.Generator().manual_seed(7))
 
     def elbo(head):
         with torch.no_grad():

@@ -263,15 +263,15 @@ def test_genes_and_batches_without_a_count_are_no_trouble():
 @pytest.mark.slow
 def test_dispersions_of_simulated_cells_are_found():
     random = np.random.default_rng(0)
-    theta = random.uniform(0.5, 8.0, 100)
-    share = random.dirichlet(np.full(100, 2.0), 3)[random.integers(3, size=5000)]
+    theta = random.uniform(0.5, 8.0, 50)
+    share = random.dirichlet(np.full(50, 2.0), 3)[random.integers(3, size=5000)]
     size = random.gamma(4.0, 500.0, 5000)
     mean = size[:, None] * share
     x = random.poisson(mean * random.gamma(theta, 1 / theta, mean.shape)).astype(float)
-    config = Config(likelihood="nb", hidden=(32,), neighbours="off", steps=800)
+    config = Config(likelihood="nb", hidden=(32,), neighbours="off", steps=400, learning_rate=2e-3)
     fitted = fit(config, Arrays(x, size=x.sum(1), total=True))
     found = fitted.model.likelihood.log_dispersion.detach().exp().numpy()
     assert np.median(np.abs(found / theta - 1)) < 0.2
-    moments = NegativeBinomial(100)
+    moments = NegativeBinomial(50)
     moments.prepare(x, x.sum(1))
     assert np.median(np.abs(moments.log_dispersion.detach().exp().numpy() / theta - 1)) > 0.3
