@@ -55,7 +55,11 @@ def undrawn() -> Iterator[None]:
     charts = ("beside_surrogates", "curvature_profile", "curves", "dendrogram", "radius_histogram", "reconstructions")
     names = ("Figure", "geodesics", "graph_map", "latent_map", "mosaic", "sample_grid", *charts)
     drawn = dict.fromkeys(names, _Blank()) | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
-    with mock.patch.multiple("curvae.runs.pages", **drawn), mock.patch("curvae.runs.lineages.bands", _Blank()):
+    with (
+        mock.patch.multiple("curvae.runs.pages", **drawn),
+        mock.patch("curvae.runs.lineages.bands", _Blank()),
+        mock.patch("curvae.runs.differential.volcano", _Blank()),
+    ):
         yield
 
 

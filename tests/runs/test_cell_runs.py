@@ -70,6 +70,31 @@ def test_every_command_takes_cells(folder):
     refused("diagnose", "run", "--genes", "5", says=["--genes has no meaning with a run"])
 
 
+def test_genes_that_differ_between_groups(folder):
+    found = curvae("differential", "run", "cells.h5ad", "--batch-correction", "-o", "de", "--json")
+    assert found.code == 0, found.err
+    table = pd.read_csv("de/differential.csv", **EXACT)
+    names = [f"type {i} vs Rest" for i in range(4)]
+    assert [one["name"] for one in found.json["comparisons"]] == names == table["comparison"].unique().tolist()
+    assert len(table) == 4 * 20 and found.json["comparisons"][1]["first"] == table["gene"][20:30].tolist()
+    report = Path("de/report.html").read_text(encoding="utf-8")
+    assert report.count("<img") >= 4 and "type 3 vs Rest" in report
+    for more in ((), ("--memory", "1MB")):
+        asked = ("--groupby", "plate", "--group1", "p1", "--group2", "p3", "-o", f"two{len(more)}", *more)
+        assert curvae("differential", "run", "cells.h5ad", *asked).code == 0
+    one, two = (pd.read_csv(f"two{number}/differential.csv", **EXACT) for number in (0, 2))
+    pd.testing.assert_frame_equal(one, two)
+    assert (one["group1"] == "p1").all() and (one["group2"] == "p3").all()
+    for asked, says in (
+        (("--groupby", "nothing"), "cells.h5ad has no column 'nothing'; name one that it has with --groupby"),
+        (("--groupby", "plate", "--group1", "p7"), "--group1 is no group of 'plate': 'p7'; it has 'p1', 'p2', 'p3'"),
+        (("--delta", "0"), "--delta must be greater than 0"),
+        (("--group1", "type 1", "--group2", "type 1"), "are the same cells"),
+        (("-o", "de"), "exists"),
+    ):
+        refused("differential", "run", "cells.h5ad", *asked, says=[says])
+
+
 def test_the_same_in_pieces_and_from_a_folder_of_10x(folder):
     with undrawn():
         assert curvae(*FIT, "-o", "pieces", "--memory", "1MB").code == 0

@@ -15,7 +15,7 @@ from ..settings import GraphSettings, RowSettings, described
 from .console import CommandResult, LazyModule, command, program, run_program
 from .options import DATA, FILE, option, refuse, setting_options
 
-__all__ = ["app", "explain", "export", "likelihood_lines", "lineage", "link_lines", "main", "map"]
+__all__ = ["app", "differential", "explain", "export", "likelihood_lines", "lineage", "link_lines", "main", "map"]
 
 
 # Commands that take a trained model further: into other programs, and back to the columns it was trained on.
@@ -96,6 +96,27 @@ def lineage(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
 def map(reporter: Reporter, run: Path, data: str, **asked: Any) -> CommandResult:  # noqa: A001 - the name of the command
     """Map cells of new batches onto those of a run, which stay where they are; transfers their labels."""
     return CommandResult(*runs.map_run(run, data, reporter=reporter, **asked))
+
+
+@command(
+    "run",
+    "data",
+    option("--groupby", help="Column with the groups (the labels of the run).", metavar="COLUMN"),
+    option("--group1", help="Group to compare; repeatable (each).", metavar="GROUP", multiple=True),
+    option("--group2", help="Group to compare it with (all other rows).", metavar="GROUP"),
+    option("--delta", help="Least log2 fold change that counts (0.25).", type=float, default=0.25),
+    option("--batch-correction", is_flag=True, help="Compare rows as if all were of the same batches."),
+    option("-o", "--output", type=FILE, help="Folder (<run>-differential)."),
+    "layer",
+    "memory",
+    "cache",
+    "force",
+    "device",
+    example="differential runs/cells-1 cells.h5ad --groupby type",
+)
+def differential(reporter: Reporter, run: Path, data: str, **asked: Any) -> CommandResult:
+    """Find columns of counts that differ between groups of rows, with the probability that they do; writes a report."""
+    return CommandResult(*runs.differential_run(run, data, reporter=reporter, **asked), runs.Step("view", (str(run),)))
 
 
 # Results of commands as lines for people.
@@ -572,6 +593,7 @@ app = program(
         judge,
         explain,
         lineage,
+        differential,
         export,
         cite,
     ),

@@ -26,11 +26,12 @@ from ..errors import CurvaeError, require
 from ..hierarchy.drivers import explain_along
 from ..hierarchy.lineages import Lineage, find_lineage, require_groups
 from ..maps.cells import add_map
-from ..maps.embedding import Embedding
+from ..maps.embedding import Embedding, point_distances
 from ..maps.labels import transfer_labels
 from ..models import Batch
 from ..settings import described, require_choice, require_count
 from ..training.config import Config, choose_device
+from ..training.differential import Populations, compare_populations, split_groups
 from ..training.evaluate import embed, health, likelihoods
 from ..training.fitted import Fitted
 from ..training.fitting import fit
@@ -49,6 +50,7 @@ _NAMED = {"n_latent": "dim", "dropout_rate": "dropout", "gene_likelihood": "like
 _WIDTH = 128  # of hidden layers whose number alone is given
 _INERT = ("batch_size", "silent")  # arguments of scvi-tools that change no value
 _OUTPUTS = 1 << 22  # of the decoder, at once
+_NEAREST = 100  # cells, and at most a fifth of all, that stand for a place of the map
 _COORDINATES = ("tangent", "ball", "ambient")
 
 
@@ -660,6 +662,101 @@ class CellVAE:
         result = float(log_prob.mean()) if return_mean else log_prob
         return (result, found.ess) if return_ess else result
 
+    # --- differential expression ------------------------------------------------------------------------------------
+
+    def differential_expression(
+        self,
+        adata: Any = None,
+        groupby: str | None = None,
+        group1: str | Sequence[str] | None = None,
+        group2: str | None = None,
+        idx1: Any = None,
+        idx2: Any = None,
+        mode: Literal["change", "vanilla"] = "change",
+        delta: float = 0.25,
+        batch_size: int | None = None,
+        all_stats: bool = True,
+        batch_correction: bool = False,
+        batchid1: Sequence[str] | None = None,
+        batchid2: Sequence[str] | None = None,
+        fdr_target: float = 0.05,
+        *,
+        path: tuple[str, str] | None = None,
+        pseudocounts: float | None = None,
+        **others: Any,
+    ) -> pd.DataFrame:
+        """Find genes that are expressed differently in populations of cells, and how probable that is.
+
+        Give groups, or cells, or two places of the map. The tests are those of `curvae.training.differential`, which
+        take the noise of the counts into account.
+
+        Arguments:
+            adata: cells, by default those of the training.
+            groupby: column of `obs` with groups, by default the labels of the setup.
+            group1: names of groups, each compared with `group2`; by default all.
+            group2: name of a group; by default all other cells.
+            idx1, idx2: in place of groups, cells by a mask, by numbers or by a query of `obs`; by default of `idx2` all
+                other cells.
+            mode: "change": the probability that the log2 fold change is at least `delta`; "vanilla": that the first
+                population has more.
+            delta: least log2 fold change that counts.
+            batch_size: changes no value.
+            all_stats: add means of counts.
+            batch_correction: compare the cells as if all were of the same batches.
+            batchid1, batchid2: those batches, for each population; by default all.
+            fdr_target: expected share of false discoveries.
+            path: in place of groups, the names of two cells or groups, from and to: the 100 cells that are nearest to
+                the second place are compared with those nearest to the first.
+            pseudocounts: added to the shares of genes; by default one count in the smaller population.
+            others: refused.
+
+        Returns:
+            A line for each gene and comparison, with the columns of scvi-tools: `proba_de`, `bayes_factor`, `scale1`,
+            `lfc_mean`, `is_de_fdr_0.05` and others, the most probable genes first.
+        """
+        self._require_trained()
+        cells = self.adata if adata is None else _require_anndata(adata)
+        if cells is None:
+            raise CurvaeError("the model was loaded without cells; give `adata=…`")
+        if (path is not None) + (idx1 is not None) > 1 or (idx2 is not None and idx1 is None):
+            raise CurvaeError("give populations by groups, by `idx1` and `idx2`, or by `path`, and not by two of these")
+        column = groupby or self._schema.label
+        labels = np.full(len(cells), "", dtype=np.str_) if column is None else _labels(cells, "groupby", column)
+        batches = self._batch_numbers("batchid1", batchid1), self._batch_numbers("batchid2", batchid2)
+        if (batchid1 is not None or batchid2 is not None) and not batch_correction:
+            raise CurvaeError("`batchid1` and `batchid2` need `batch_correction=True`")
+        if idx1 is not None:
+            first = _cells_of(cells, "idx1", idx1)
+            pair = np.stack([first, ~first if idx2 is None else _cells_of(cells, "idx2", idx2)])
+            asked = Populations([("Group 1", "Rest" if idx2 is None else "Group 2")], [pair])
+        elif path is None:
+            names = [group1] if isinstance(group1, str) else group1
+            asked = split_groups(labels, names, group2, column or "labels")
+        data = self._read(adata, None, others)
+        if path is not None:
+            near = [self._nearest_cells(self._embed(data), cells, labels, name) for name in path]
+            asked = Populations([(path[1], path[0])], [np.stack(near[::-1])])
+        how: dict[str, Any] = {"mode": mode, "delta": delta, "fdr_target": fdr_target, "all_stats": all_stats}
+        how |= {"pseudocounts": pseudocounts, "batches": batches if batch_correction else ((), ())}
+        return compare_populations(self._fitted, data, asked, self._schema.names, **how)
+
+    def _batch_numbers(self, parameter: str, names: Sequence[str] | None) -> Sequence[int]:
+        """Return the numbers of batches, by default of all."""
+        column = self._schema.batches
+        known = () if column is None or not self._schema.batch else column.categories or ()
+        if unknown := [str(name) for name in names or () if str(name) not in known]:
+            raise CurvaeError(f"`{parameter}` names unknown batches {quoted(unknown)}; the model knows {quoted(known)}")
+        return [known.index(str(name)) for name in (known if names is None else names)]
+
+    def _nearest_cells(self, found: Embedding, cells: Any, labels: NDArray[np.str_], name: str) -> NDArray[np.bool_]:
+        """Tell which cells are nearest to one of them, or to the mean of a group."""
+        rows = np.flatnonzero(cells.obs_names == name)[:1]
+        rows = rows if rows.size else np.flatnonzero(labels == name)
+        if not rows.size:
+            raise CurvaeError(f"`path` names no cell and no group, {name!r}; groups are {quoted(np.unique(labels))}")
+        apart = point_distances(found.placed, found.space, found.take(rows).centre)
+        return np.isin(np.arange(len(found)), np.argsort(apart, kind="stable")[: min(_NEAREST, len(found) // 5)])
+
     # --- lineages ---------------------------------------------------------------------------------------------------
 
     def lineage(
@@ -684,8 +781,7 @@ class CellVAE:
             raise CurvaeError("there are no groups to join; name a column of `obs` with `groups`")
         if cells is None:
             raise CurvaeError("the model was loaded without cells; give `adata=…`")
-        require_column(Path("AnnData"), "groups", column, [str(name) for name in cells.obs])
-        labels = cells.obs[column].astype(object).where(cells.obs[column].notna(), "").astype(str).to_numpy(np.str_)
+        labels = _labels(cells, "groups", column)
         start: str | int | None = root
         if root is not None and root not in labels:
             if not (cells.obs_names == root).any():
@@ -822,6 +918,25 @@ def _reference(model: CellVAE | str | os.PathLike[str], accelerator: str = "auto
     found = model if isinstance(model, CellVAE) else CellVAE.load(model, accelerator=accelerator)
     found._require_trained()
     return found
+
+
+def _labels(cells: Any, parameter: str, column: str) -> NDArray[np.str_]:
+    """Return the group of every cell, "" for none."""
+    require_column(Path("AnnData"), parameter, column, [str(name) for name in cells.obs])
+    values = cells.obs[column]
+    return np.asarray(values.astype(object).where(values.notna(), "").astype(str).to_numpy(np.str_))
+
+
+def _cells_of(cells: Any, parameter: str, asked: Any) -> NDArray[np.bool_]:
+    """Tell which cells are meant by a mask, by numbers or by a query of `obs`."""
+    every = np.arange(len(cells))
+    chosen = pd.Series(every, cells.obs.index).loc[cells.obs.query(asked).index] if isinstance(asked, str) else asked
+    try:
+        return np.isin(every, every[np.asarray(chosen)])
+    except IndexError as error:
+        raise CurvaeError(
+            f"`{parameter}` must name cells by a mask, by numbers or by a query of `obs`; {error}"
+        ) from None
 
 
 def _obs(adata: Any) -> FrameTable:

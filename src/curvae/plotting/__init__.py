@@ -26,6 +26,7 @@ from .panels import (
     radius_histogram,
     reconstructions,
     sample_grid,
+    volcano,
 )
 from .style import PALETTE, figure_bytes, quiet
 
@@ -58,5 +59,6 @@ __all__ = [
     "reconstructions",
     "regular_tree",
     "sample_grid",
+    "volcano",
 ]
 __dir__ = __all__.copy  # completion lists public names only

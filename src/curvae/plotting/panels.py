@@ -39,6 +39,7 @@ __all__ = [
     "show_tiles",
     "thin",
     "thumbnails",
+    "volcano",
 ]
 
 
@@ -303,6 +304,29 @@ def bands(
         ax.plot(x, mean, color=colour, linewidth=1.1, label=name)
     ax.legend(frameon=False, fontsize=7, labelcolor=INK, loc="best")
     return quiet(ax, xlabel, "expected value")
+
+
+def volcano(ax: Axes, table: pd.DataFrame, marked: NDArray[np.bool_], named: int = 10) -> Axes:
+    """Draw by how much genes differ, and by how many standard deviations.
+
+    Arguments:
+        ax: axes.
+        table: a line for each gene, with its name as the index, `lfc_mean` and `lfc_std`.
+        marked: which genes are coloured.
+        named: how many of these have their names, from the first on.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> table = pd.DataFrame({"lfc_mean": [2.0, 0.1], "lfc_std": [0.1, 0.1]}, index=["a", "b"])
+        >>> [text.get_text() for text in volcano(Figure().subplots(), table, np.array([True, False])).texts]
+        ['a']
+    """
+    x, y = table["lfc_mean"].to_numpy(), (table["lfc_mean"].abs() / table["lfc_std"].clip(1e-9)).to_numpy()
+    for chosen, colour in ((~marked, GREY), (marked, PALETTE[0])):
+        ax.scatter(x[chosen], y[chosen], s=5, color=colour, linewidths=0)
+    for gene in np.flatnonzero(marked)[:named]:
+        ax.annotate(plain(str(table.index[gene])), (x[gene], y[gene]), fontsize=6, color=INK)
+    return quiet(ax, "log2 fold change", "standard deviations from 0")
 
 
 def _series(ax: Axes, records: pd.DataFrame, key: str, colour: str) -> None:

@@ -3,6 +3,7 @@
 from ..training.map_tables import embedding_path
 from .demonstration import demonstrate
 from .diagnosing import diagnose_data, diagnose_run, figures, is_run, judge_map
+from .differential import differential_run
 from .lineages import lineage_run
 from .mapping import map_run
 from .pages import faithful_lines
@@ -20,6 +21,7 @@ __all__ = [
     "demonstrate",
     "diagnose_data",
     "diagnose_run",
+    "differential_run",
     "embed_run",
     "embedding_path",
     "evaluate_run",

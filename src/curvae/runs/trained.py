@@ -51,6 +51,7 @@ __all__ = [
     "impute_run",
     "open_for",
     "place_data",
+    "read_rows",
     "sample_run",
     "shows_new_rows",
     "stored_frames",
@@ -103,7 +104,7 @@ def stored_frames(description: Mapping[str, Any], embedding: Embedding) -> tuple
 # New data, read as those of the run were.
 
 
-def _read_rows(
+def read_rows(
     loaded: Loaded,
     path: str,
     missing: Missing | None,
@@ -216,7 +217,7 @@ def place_data(
     """
     frames = stored_frames(loaded.description, loaded.embedding)
     if isinstance(loaded.fitted, Fitted):
-        data = _read_rows(loaded, path, missing, reporter, False, memory, cache=cache, layer=layer)
+        data = read_rows(loaded, path, missing, reporter, False, memory, cache=cache, layer=layer)
         return embedding_tables(loaded.fitted, data, frames, reporter), len(data)
     own: Graph = loaded.data
     graph = _read_graph(
@@ -297,12 +298,12 @@ def _embed_cells(
     reporter: Reporter,
     **where: Any,
 ) -> tuple[Path, Step]:
-    """Write a copy of a cell file with its map; see `embed_run`, and for `where` `_read_rows`."""
+    """Write a copy of a cell file with its map; see `embed_run`, and for `where` `read_rows`."""
     if not path.lower().endswith(".h5ad"):
         raise CurvaeError(
             f"{path} is no .h5ad file, to which a map can be added; choose another ending with `output=…`"
         )
-    data = _read_rows(loaded, path, missing, reporter, False, **where)
+    data = read_rows(loaded, path, missing, reporter, False, **where)
     fitted, advance, found = loaded.fitted.double(), reporter.counter("embedding", len(data)), []
     for piece in data.pieces():
         found.append(embed(fitted, piece).require_finite(piece.ids))
@@ -346,7 +347,7 @@ def impute_run(
     images = schema.kind == "images"
     name = f"{Path(path).name.split('.')[0]}-imputed.{'npy' if images else 'csv'}"
     target = output_file(output, Path(name), force)
-    data = _read_rows(loaded, path, "model", reporter, True, memory, cache=cache)
+    data = read_rows(loaded, path, "model", reporter, True, memory, cache=cache)
     known = column_statistics(data.x)
     # A category is one gap, however many features it has.
     firsts = np.cumsum([0, *(len(column.features) for column in schema.columns)])[:-1]
@@ -574,7 +575,7 @@ def _read_parts(
     stored = loaded.description.get("source")
     if memory is None and isinstance(stored, dict):
         memory = stored.get("memory")
-    data = _read_rows(loaded, path, missing, reporter, True, memory, **where)
+    data = read_rows(loaded, path, missing, reporter, True, memory, **where)
     own = data.fingerprint == loaded.description["data"].get("fingerprint")
     return data, loaded.fitted.split if own else Split(np.arange(len(data)), np.empty(0, np.int64)), own
 
