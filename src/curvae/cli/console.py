@@ -24,6 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
+from click.core import augment_usage_errors
 
 from ..errors import CurvaeError, FixableError
 from .options import (
@@ -304,6 +305,14 @@ class CommandResult:
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
+class _Command(click.Command):
+    """A command whose mistakes in options name it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with augment_usage_errors(ctx):
+            return super().parse_args(ctx, args)
+
+
 class _Program(click.Group):
     """Commands in the order in which they were given."""
 
@@ -359,7 +368,7 @@ def command(
                 answer.show(as_json)
 
         own = [one for one in known if one not in settings]
-        return click.Command(
+        return _Command(
             function.__name__,
             callback=call,
             params=[*own, *settings, SHARED["quiet"], SHARED["as_json"], SHARED["help"]],
