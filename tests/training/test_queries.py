@@ -158,6 +158,16 @@ def test_training_helps_and_a_query_of_a_query_is_one():
     assert torch.equal(now[:, [0, 1, 2, 3, 5]], was)
 
 
+def test_settings_of_the_reference_are_kept():
+    data = cells(["a", "b"])
+    reference = fit(replace(CONFIG, neighbours="near"), data)
+    query = queried(reference, data.schema, ["x"])
+    config = replace(reference.config, epochs=None)
+    found = fit_query(reference, data.schema, query, config).config
+    assert (found.neighbours, found.learning_rate, found.steps) == ("near", CONFIG.learning_rate, "auto")
+    assert found.epochs == 600
+
+
 def test_all_is_trained_where_that_is_asked_for():
     data = cells(["a", "b"])
     reference = fit(CONFIG, data)

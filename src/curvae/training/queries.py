@@ -30,6 +30,9 @@ from .stacks import ModelInTraining
 __all__ = ["fit_query"]
 
 
+_FASTER, _STEPS = 5, 600  # times the learning rate for new columns alone, and how many steps suit them
+
+
 @dataclass(frozen=True)
 class _QueryProblem(RowsProblem):
     """Rows on which a trained model is trained further.
@@ -79,13 +82,18 @@ def fit_query(
         split, device: as of `fit`.
     """
     model, kept = _widen(reference, known, data)
+    asked = config
     if unfrozen:
         kept = {name: torch.zeros((), dtype=torch.bool) for name, _ in model.named_parameters()}
     else:
-        config = replace(config, neighbours="off")  # no place depends on what is trained but through the encoder
+        # No place depends on what is trained but through the encoder, and a few columns learn fast.
+        config = replace(config, neighbours="off", learning_rate=_FASTER * config.learning_rate)
+        config = replace(config, steps=_STEPS) if (config.epochs, config.steps) == (None, "auto") else config
     splits = None if split is None else [split]
     problem, tasks = plan_rows([config], data, splits=splits, scalings=[reference.scaling], asked=device)
-    return train_one(_QueryProblem(**vars(problem), start=model, kept=kept), tasks)
+    found = train_one(_QueryProblem(**vars(problem), start=model, kept=kept), tasks)
+    settings = {name: getattr(asked, name) for name in ("neighbours", "learning_rate", "steps")}
+    return replace(found, config=replace(found.config, **settings))
 
 
 def _widen(reference: Fitted, known: Schema, data: Dataset) -> tuple[VAE, dict[str, Tensor]]:
