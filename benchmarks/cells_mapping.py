@@ -23,7 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anndata
 import numpy as np
 
 from curvae import CellVAE
@@ -51,9 +50,11 @@ def read(name: str) -> tuple[Any, Any, str, str]:
     """Return the cells of reference and query, and the columns of batch and label."""
     file, batch, label = DATA[name]
     assert file is not None and batch is not None
+    from anndata import read_h5ad  # which only some have
+
     path = next(place for place in places("cells") if place.is_dir()) / file
     data, _ = load(path, batch_key=batch, label=label, genes=2000)
-    cells = anndata.read_h5ad(path)[:, list(data.names)].copy()
+    cells = read_h5ad(path)[:, list(data.names)].copy()
     new = cells.obs[batch].isin(QUERIES[name][0]).to_numpy()
     return cells[~new].copy(), cells[new].copy(), batch, label
 
@@ -128,8 +129,10 @@ def run(name: str, curvature: float, seed: int) -> None:
         return found | {"mixing": mix(model, reference, query, label), "log_p": log_p(model, query, test)}
 
     def both() -> dict[str, Any]:
+        from anndata import concat
+
         rest = np.setdiff1d(np.arange(query.n_obs), test)
-        model = trained(anndata.concat([reference, query[rest]], merge="same"), batch, label, **how)
+        model = trained(concat([reference, query[rest]], merge="same"), batch, label, **how)
         return {"log_p": log_p(model, query, test)}
 
     def unknown() -> dict[str, Any]:

@@ -8,7 +8,7 @@ python -m benchmarks.tables --run demo      only this one; or README, guide-tabl
 `<!-- table:NAME -->…<!-- /table -->` is made from `results/NAME.json`, `table:paper_NAME` from
 `results/paper/NAME.json`, and `table:gallery_NAME`, `table:maps_NAME` and `table:graphs_NAME` from
 `results/gallery.json`, `results/maps.json` and `results/graphs.json`, `table:scale_processes` from
-`results/scale.json`; the outputs of examples come from
+`results/scale.json`, `table:mapping_NAME` from `results/cells_mapping.json`; the outputs of examples come from
 `results/examples.json`.
 """
 
@@ -32,6 +32,7 @@ from curvae.training.storage import versions
 from . import (
     calibration,
     cells,
+    cells_mapping,
     curvature_calibration,
     default_map,
     gallery,
@@ -250,6 +251,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "default_map": default_map.table,
     "cells_rate": cells.rates,
     **{f"cells_{name}": partial(cells.table, name) for name in cells.DATA},
+    "mapping_kang": partial(cells_mapping.table, "kang"),
     **maps.TABLES,
     **graph_tables.TABLES,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},
@@ -263,6 +265,7 @@ def fill(name: str, text: str) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
         file = re.sub("^(paper|brief)_", "paper/", re.sub("^(gallery|maps|graphs|scale|cells)_.*", r"\1", match[2]))
+        file = re.sub("^mapping_.*", "cells_mapping", file)
         path = RESULTS / f"{file}.json"
         if not path.exists():
             command = "curvae paper " if path.parent.name == "paper" else "python -m benchmarks."
