@@ -93,7 +93,8 @@ def landmark_paths(graph: sparse.csr_array, count: int) -> tuple[NDArray[np.int6
     # At most ten million lengths are in memory at once in double precision.
     for some in np.array_split(np.arange(len(marks)), math.ceil(rows * len(marks) / 10_000_000)):
         paths[:, some] = dijkstra(graph, indices=marks[some]).T
-    return marks, paths / max(float(paths.mean(dtype=np.float64)), np.finfo(np.float32).tiny)
+    paths /= max(float(paths.mean(dtype=np.float64)), np.finfo(np.float32).tiny)
+    return marks, paths
 
 
 # The nearest neighbours of some rows, and bridges between those that are far from each other.
@@ -245,7 +246,9 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
                 places, paths = landmark_paths(bridged(graph[own][:, own], bridge_between(x[own])), stop - start)
                 marks[start:stop], far[own, start:stop] = own[places], paths
         order = np.argsort(marks)
-        marks, far = marks[order], far[:, order]
+        marks = marks[order]
+        for some in np.array_split(np.arange(count), -(-count // _BLOCK)):  # a copy of all would be the largest array
+            far[some] = far[some[:, None], order]
     return Neighbourhood(near, drawn, far, None if count <= _ALL_PAIRS else marks, None if context is None else group)
 
 
@@ -330,11 +333,15 @@ class Neighbourhoods:
     """
 
     def __init__(self, each: Sequence[Neighbourhood], which: Sequence[int], device: torch.device, size: int) -> None:
-        self._near, self._drawn, self._far, self._landmarks, self._group = (
-            None
-            if getattr(each[0], name) is None
-            else torch.from_numpy(np.stack([getattr(one, name) for one in each])).to(device)
-            for name in ("near", "drawn", "far", "landmarks", "group")
+
+        def join(name: str) -> Tensor | None:
+            parts = [getattr(one, name) for one in each]
+            if parts[0] is None:
+                return None
+            return torch.from_numpy(parts[0][None] if len(parts) == 1 else np.stack(parts)).to(device)  # no copy of one
+
+        self._near, self._drawn, self._far, self._landmarks, self._group = map(
+            join, ("near", "drawn", "far", "landmarks", "group")
         )
         self._n_companions = (
             min(size, _COMPANIONS) if self._drawn is not None and self._drawn.shape[1] > _CROWDED else 0
