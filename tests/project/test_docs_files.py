@@ -136,6 +136,13 @@ def _batches() -> str:
     return ""
 
 
+def _lineages() -> str:
+    kinds = np.array(["stem", "left", "right"])[np.arange(120) % 3]
+    obs = describe(120).assign(type=kinds, cluster=kinds)
+    write_h5ad(Path("cells.h5ad"), counts(120), obs, ["Gata1", *(f"g{j}" for j in range(1, 40))])
+    return ""
+
+
 def _donors() -> None:
     obs = describe().rename(columns={"kind": "cell_type", "plate": "donor"})
     for name in ("cells.h5ad", "new-cells.h5ad"):
@@ -178,6 +185,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "guide-cells": _cell_file,
     "guide-faithful": _faithful,
     "guide-graph": _graphs,
+    "guide-lineages": _lineages,
     "guide-many": _many,
     "guide-new-cells": _batches,
     "guide-reading": _reading,
