@@ -42,7 +42,7 @@ class FactorTests:
     def drawn(self, space, noise=F64, draws=3, rows=5):
         """Outputs of an encoder, noise, and the draws that are made of them."""
         outputs = torch.randn(rows, space.outputs, dtype=F64)
-        noise = torch.randn(draws, rows, space.dim, dtype=noise)
+        noise = torch.randn(draws, rows, space.noise_dim, dtype=noise)
         return outputs, noise, space.draw(outputs, noise, F64)
 
     def test_it_says_what_it_is(self):
@@ -77,7 +77,7 @@ class FactorTests:
         for noise in (torch.float32, F64):
             space = self.space(",e2,h3:0.4", prior_scale=0.8)
             outputs, noise, (z, kl) = self.drawn(space, noise)
-            widths = [[getattr(factor, of) for factor in space] for of in ("outputs", "dim", "width")]
+            widths = [[getattr(factor, of) for factor in space] for of in ("outputs", "noise_dim", "width")]
             heads, noises = outputs.split(widths[0], -1), noise.split(widths[1], -1)
             alone = [Space([f]).draw(*parts, F64) for f, *parts in zip(space, heads, noises, strict=True)]
             tolerance = 1e-12 if noise.dtype == F64 else self.tolerance
@@ -94,7 +94,7 @@ class FactorTests:
     def test_gradients(self):
         """By finite differences, in the outputs of an encoder and in the numbers that are learned."""
         space = self.space(",e2", learn_prior_scale=True)
-        outputs, noise = (torch.randn(3, n, dtype=F64) for n in (space.outputs, space.dim))
+        outputs, noise = (torch.randn(3, n, dtype=F64) for n in (space.outputs, space.noise_dim))
         names, learned = zip(*space.named_parameters(), strict=True)
 
         def figures(outputs, *values):

@@ -21,7 +21,7 @@ from curvae.nn import Space
 from curvae.nn.space import FACTORS
 from curvae.settings import parse_space
 from curvae.settings.factors import LETTERS
-from curvae.training import Config, embed, fit
+from curvae.training import Config, GraphConfig, embed, fit, fit_many
 from curvae.training.fitted import Fitted
 from curvae.training.storage import load_fitted
 from paths import ROOT
@@ -64,7 +64,7 @@ def test_its_letter_is_read_and_written():
     assert config.with_curvature(0.5).space == "o1" and Config(space="h2,o1").with_curvature(0.5).space == "h2:0.5,o1"
     with pytest.raises(curvae.CurvaeError, match="a circular factor has no curvature; write o1"):
         parse_space("o1:2")
-    with pytest.raises(curvae.CurvaeError, match="h for hyperbolic or e for flat or o for circular"):
+    with pytest.raises(curvae.CurvaeError, match="h for hyperbolic or e for flat or s for spherical or o for circular"):
         parse_space("x1")
     assert Space("o1").width == 2 and Space("o1,e2").width == 4 and Space("o1,e2").dim == 3
 
@@ -142,6 +142,93 @@ def test_the_circle_of_the_data_is_found():
     steps = np.diff(turn[order])
     steps = np.abs((steps + np.pi) % (2 * np.pi) - np.pi)
     assert np.median(steps) < 0.1
+
+
+class TestSpheres(FactorTests):
+    """So is a sphere."""
+
+    text = "s2"
+
+
+class TestUnitCircle(FactorTests):
+    text = "s1"
+
+
+@pytest.mark.parametrize("text", ["s1", "s2", "h2,s1"])
+def test_a_sphere_in_every_command(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    turn, x = turned()
+    pd.DataFrame(x, columns=[f"x{k}" for k in range(5)]).assign(turn=turn).to_csv("data.csv", index=False)
+    fitted = "fit", "data.csv", "--label", "turn", "--space", text, "--output", "run", *SMALL
+    for words in (
+        fitted,
+        ("embed", "run", "data.csv", "--output", "embedded.csv"),
+        ("evaluate", "run", "data.csv"),
+        ("sample", "run", "--output", "sampled.csv"),
+        ("judge", "data.csv", "--label", "turn", "run"),
+        ("explain", "run", "--to", "3"),
+        ("view", "run", "--output", "map.html"),
+        ("export", "run", "--torch", "--output", "exported"),
+    ):
+        found = run(*words)
+        assert found.code == 0, (words, found.err)
+    found = run(
+        *("compare", "data.csv", "--space", text, "--repeats", "3", "--curvatures", "1", "--output", "compared", *SMALL)
+    )
+    assert found.code == (0 if "h" in text else 2), found.err
+    assert "h" in text or "has no curvature to compare; write h2" in found.err
+    before = "s2_" if "," in text else ""
+    table = pd.read_csv("run/embedding.csv")
+    units = table[[f"{before}unit_{i + 1}" for i in range(2 + (text == "s2"))]].to_numpy()
+    np.testing.assert_allclose(np.linalg.norm(units, axis=1), 1, rtol=1e-6)
+    if text != "s2":
+        np.testing.assert_allclose(table[f"{before}angle"], np.arctan2(units[:, 1], units[:, 0]), atol=1e-5)
+    assert pd.read_csv("sampled.csv").notna().all().all()
+
+
+def test_a_start_on_spheres_is_that_of_the_data():
+    """Rows start in the order of their angles, and are held there while the decoder learns."""
+    turn, x = turned(300)
+    fitted = fit(Config(space="s1", likelihood="gaussian", hidden=(32,), epochs=30), x)
+    found = embed(fitted, x).space
+    apart, true = (np.arccos(np.clip(u @ u.T, -1, 1)) for u in (found, np.stack([np.cos(turn), np.sin(turn)], 1)))
+    assert np.corrcoef(apart.ravel(), true.ravel())[0, 1] > 0.95
+    missed = [record["neighbours"] for record in fitted.history]
+    assert missed[0] > 0 and missed[-1] == 0
+    together = fit_many(
+        [Config(space="s1", likelihood="gaussian", hidden=(8,), epochs=2, seed=seed) for seed in (0, 1)], x
+    )
+    alone = fit(Config(space="s1", likelihood="gaussian", hidden=(8,), epochs=2, seed=1), x)
+    np.testing.assert_allclose(embed(together[1], x).space, embed(alone, x).space, atol=1e-4)
+
+
+def test_what_a_sphere_cannot_have_is_said():
+    for wrong, message in (
+        ({"space": "s2:0.5"}, "a spherical factor has no curvature; write s2"),
+        ({"space": "s0"}, "must be a product of factors"),
+        ({"space": "h2:-1"}, "must be c ≥ 0"),
+        ({"space": "s2", "posterior": "wrapped"}, "not offered on the sphere s2, where a normal vector may wrap"),
+        ({"space": "s2", "prior_scale": 2.0}, "the prior on a sphere is uniform and has no scale"),
+        ({"space": "s2", "decoder": "mobius"}, "takes log_0, which tears a sphere"),
+    ):
+        with pytest.raises(curvae.CurvaeError, match=message):
+            Config(**wrong)
+    with pytest.raises(curvae.CurvaeError, match="graphs have no map on spheres"):
+        GraphConfig(space="s2")
+
+
+def test_an_estimator_on_a_sphere(tmp_path):
+    _, x = turned()
+    model = PoincareVAE(space="s2", hidden=(8,), epochs=2).fit(x)
+    assert model.transform(x).shape == (60, 3)
+    model.plot()
+    model.save(tmp_path / "saved")
+    np.testing.assert_allclose(PoincareVAE.load(tmp_path / "saved").embedding_, model.embedding_)
+    back = model.inverse_transform(model.transform(x))
+    model.set_params(output="ambient")
+    np.testing.assert_allclose(model.inverse_transform(model.transform(x)), back, rtol=1e-5)
+    with pytest.raises(curvae.CurvaeError, match=r"a sphere has no ball coordinates; use `output=\"ambient\"`"):
+        model.set_params(output="ball").transform(x)
 
 
 def test_an_estimator_in_a_circle(tmp_path):

@@ -223,7 +223,7 @@ def test_config_round_trip():
 
 
 BAD = {
-    "space": ["h0", "", "2", "s2", "h2:-1", "h2:x", "e2:1", "h2,", 3],
+    "space": ["h0", "", "2", "x2", "h2:-1", "h2:x", "e2:1", "h2,", 3],
     "dim": [0, -1, 2.0, True, "2", None],
     "curvature": [-1.0, math.nan, math.inf, "1", True, None],
     "learn_curvature": ["yes", 1, None],

@@ -45,7 +45,7 @@ def test_texts(text, factors):
         ("h2;e3", "product of factors"),
         ("h2 e3", "product of factors"),
         ("H2", "product of factors"),
-        ("s2", "unknown kind s"),
+        ("x2", "unknown kind x"),
         ("h2,u3", "unknown kind u"),
         ("e3:1", "a flat factor has no curvature; write e3"),
         ("e3:learn", "a flat factor has no curvature; write e3"),

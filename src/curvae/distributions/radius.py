@@ -226,8 +226,17 @@ class SphericalUniform(Validated):
         check_noise(noise, self.batch_shape, self.dim)
         return noise / noise.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(noise.dtype).tiny)
 
+    def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
+        """Return standard normal noise for draws of the given shape."""
+        return torch.randn(self._extended_shape(sample_shape), dtype=self.dtype, device=self.device)
+
+    def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute `transform` together with the log-density of the draw."""
+        z = self.transform(noise)
+        return z, self.log_prob(z)
+
     def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
-        return self.transform(torch.randn(self._extended_shape(sample_shape), dtype=self.dtype, device=self.device))
+        return self.transform(self.noise(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         value = self._checked(value)

@@ -7,19 +7,21 @@ T = exp_0(v), and z = T + a·M with a = ξ_v + k·b, k = c/(1 + ξ_M), b = ⟨M,
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..geometry import Lorentz
+from ..geometry import Lorentz, Sphere
 from ..geometry import hyperboloid as h
 from ..geometry.functions import asinhc, cosh_sinhc, sinhc_slope
 from ..geometry.primitive import Primitive
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
-from .table import lookup
+from .radial import SphericalKernel, log_area
+from .table import lookup, lookup_on_sphere
 
-__all__ = ["draw_and_divergence"]
+__all__ = ["draw_and_divergence", "draw_on_sphere"]
 
 
 def _composed(
@@ -189,3 +191,72 @@ def draw_and_divergence(
         return _composed(u, scale, noise, c, prior_scale, distribution, dtype, room)
     z, kl, *_ = _Step.call(u, scale, noise, c, prior_scale, distribution, dtype, room)
     return z, kl
+
+
+# The same on the unit sphere, with a uniform prior. Notation: a the centre, not normalised, m = a/|a|, e the part of
+# the noise that is tangent at m, u = e/|e|, t = κ·|e| and r = σ·t; z = cos r·m + sin r·u.
+
+
+class _SphereStep(Primitive):
+    events = (1, 1, 1)
+    results = 2
+
+    @staticmethod
+    def traced(a: Tensor, scale: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        m = a / a.norm(dim=-1, keepdim=True)
+        q = RiemannianNormal(m, scale, Sphere(a.shape[-1] - 1), validate_args=False)
+        z, log_q = q.transform_and_log_prob(noise)
+        return z.double(), log_q + log_area(a.shape[-1])
+
+    @staticmethod
+    def forward(a: Tensor, scale: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+        d, sigma = a.shape[-1] - 1, scale[..., 0]
+        size = a.norm(dim=-1, keepdim=True)
+        m = a / size
+        noise = noise.double()
+        along = h.dot(noise, m)
+        e = torch.addcmul(noise, m, along.unsqueeze(-1), value=-1.0)
+        square = h.dot(e, e)
+        kappa, by_square, by_q, log_normaliser, rise = lookup_on_sphere(square, -sigma * sigma, SphericalKernel(d))
+        x = (square + 1e-300).sqrt()
+        t, u = kappa * x, e / x.unsqueeze(-1)
+        r = sigma * t
+        sin, cos = r.sin(), r.cos()
+        z = torch.addcmul(m * cos.unsqueeze(-1), u, sin.unsqueeze(-1))
+        flat = (d / 2 - 1) * math.log(2) + math.lgamma(d / 2)  # log I(0)
+        kl = log_area(d + 1) - log_area(d) - flat - t * t / 2 - d * sigma.log() - log_normaliser
+        return z, kl, size, m, u, x, t, sin, cos, along, kappa + 2.0 * square * by_square, by_q * x, rise
+
+    @staticmethod
+    def gradients(  # type: ignore[override]
+        inputs: Any, kept: Any, needed: Any, grad_z: Tensor, grad_kl: Tensor
+    ) -> Any:
+        if needed[2]:
+            return _SphereStep.retraced(inputs, needed, (grad_z, grad_kl))
+        (a, scale, noise), (size, m, u, x, t, sin, cos, along, by_x, by_q, rise) = inputs, kept[2:]
+        sigma = scale[..., 0]
+        by_r = cos * h.dot(grad_z, u) - sin * h.dot(grad_z, m)
+        by_t = sigma * by_r - grad_kl * t
+        grad_sigma = by_r * t - grad_kl * (a.shape[-1] - 1) / sigma - 2.0 * sigma * (by_t * by_q - grad_kl * rise)
+        grad_u = grad_z * sin.unsqueeze(-1)
+        across = torch.addcmul(grad_u, u, h.dot(grad_u, u).unsqueeze(-1), value=-1.0)
+        grad_e = torch.addcmul(across / x.unsqueeze(-1), u, (by_t * by_x).unsqueeze(-1))
+        # e = ε − ⟨ε, m⟩·m
+        grad_m = torch.addcmul(grad_z * cos.unsqueeze(-1), grad_e, along.unsqueeze(-1), value=-1.0)
+        grad_m = torch.addcmul(grad_m, noise.double(), h.dot(grad_e, m).unsqueeze(-1), value=-1.0)
+        grad_m = grad_m.sum_to_size(a.shape)
+        grad_a = torch.addcmul(grad_m, m, h.dot(grad_m, m).unsqueeze(-1), value=-1.0) / size
+        return grad_a, grad_sigma.unsqueeze(-1), None
+
+
+def draw_on_sphere(centre: Tensor, scale: Tensor, noise: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return a draw z, in `dtype`, of a Riemannian normal on the unit sphere, and log q(z) − log p(z) for a uniform p.
+
+    Arguments:
+        centre: vectors (…, d + 1), to be normalised, float64.
+        scale: standard deviations, shape (…, 1), float64.
+        noise: standard normal, shape (k, …, d + 1); what is exact to single precision is enough.
+        dtype: of the draw.
+    """
+    z, kl, *_ = _SphereStep.call(centre, scale, noise)
+    return z.to(dtype), kl

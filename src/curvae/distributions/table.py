@@ -34,7 +34,7 @@ from torch.nn.functional import embedding
 from ..geometry.primitive import Primitive, constant
 from . import radial
 
-__all__ = ["lookup", "stretch"]
+__all__ = ["lookup", "lookup_on_sphere", "stretch"]
 
 _COLUMNS = 128  # nodes in a
 _ROWS = 80  # nodes in y(q)
@@ -297,11 +297,16 @@ class _Lookup:
 
     def slopes(self) -> tuple[Tensor, Tensor]:
         """Compute ∂κ/∂|ε|² and ∂κ/∂q."""
+        return self.all()[1:]
+
+    def all(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute κ and its slopes."""
         f, (within, by_q, cubic) = self.place, self.joint()
         _, c1, c2, c3 = cubic.unbind(-1)
         rise = (1 + ((3 * c3 * f + 2 * c2) * f + c1) * self.density) * self.rate(within) / self.x
         by_x = torch.where(self.x < math.exp(self.table.top), rise, self.beyond)
-        return (by_x - self.radius(within) / self.x) / (2 * self.x * self.x), self.radius_by_q(by_q) / self.x
+        kappa = self.radius(within) / self.x
+        return kappa, (by_x - kappa) / (2 * self.x * self.x), self.radius_by_q(by_q) / self.x
 
 
 class _SphericalLookup(_Lookup):
@@ -398,3 +403,12 @@ def lookup(square: Tensor, q: Tensor, prior_q: Tensor, dim: int) -> tuple[Tensor
     drop = log_normaliser[:count].view(shape) - log_normaliser[count:].view(prior_q.shape)
     rises = rise[:count].view(shape), rise[count:].view(prior_q.shape)
     return radius / found.x, found.radius_by_q(by_q) / radius, drop, *rises
+
+
+def lookup_on_sphere(
+    square: Tensor, q: Tensor, kernel: radial.SphericalKernel
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Compute κ, ∂κ/∂|ε|², ∂κ/∂q, log I(q) − log I(0) and (log I)′ at once, to single precision, without gradient."""
+    found = _find(square, q, kernel)
+    linear, rise = found.table.linear(found.cell, found.powers)
+    return *found.all(), *found.table.log_normaliser(found.over, linear, rise)

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-Output = Literal["auto", "ball", "tangent", "lorentz"]
+Output = Literal["auto", "ball", "tangent", "lorentz", "ambient"]
 
 _RENAMED = {"n_components": "dim", "random_state": "seed"}  # parameters that settings call otherwise
 
@@ -92,9 +92,12 @@ def weighted(data: Arrays, x: Any, sample_weight: ArrayLike | None, kept: NDArra
 
 
 def coordinates(embedding: Embedding, output: Output) -> Array:
-    """Return the centres in the coordinates of `output`; "auto" is the ball, and for a product the tangent space."""
-    if output == "lorentz":
+    """Return the centres in the coordinates of `output`; "auto" is the ball, for a sphere the space around it, and for
+    a product the tangent space."""
+    if output in ("lorentz", "ambient"):
         return embedding.space
+    if output == "ball" and not all(factor.chart.has_ball for factor in embedding.placed):
+        raise CurvaeError('a sphere has no ball coordinates; use `output="ambient"`', parameter="output")
     in_ball = output == "ball" or (output == "auto" and len(embedding.placed) == 1)
     return embedding.ball if in_ball else embedding.tangent
 
@@ -106,7 +109,7 @@ def space_parts(points: Array, output: Output, like: Embedding) -> Array:
     """
     if points.shape[1] != (width := coordinates(like.take([0]), output).shape[1]):
         raise CurvaeError(f"points have {width} coordinates, got {points.shape[1]}")
-    if output == "lorentz":
+    if output in ("lorentz", "ambient"):
         return points
     if output == "tangent" or (output == "auto" and len(like.placed) > 1):
         return Embedding.from_tangent(points, np.ones(len(points)), like.placed).space

@@ -67,6 +67,7 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             otherwise, with covariates, and for more than 100,000 rows.
         output: coordinates that `transform` returns: "ball" (Poincaré ball), "tangent" (log_0, Euclidean features for
             other estimators) or "lorentz" (space parts on the hyperboloid); "auto" is "ball", for a product "tangent".
+            Points of spheres are unit vectors, "ambient", which "auto" is there; they have no "ball".
             Of a product those of its factors one after the other, "tangent" in units of their prior scales.
         epochs: passes over the data; None makes 1,500 steps, in large tables 5 passes of up to 10,000 steps.
         batch_size, learning_rate: of Adam.

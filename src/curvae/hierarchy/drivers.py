@@ -281,7 +281,7 @@ def draw_places(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator
     for part, factor in zip(rows.parts, fitted.model.space, strict=True):
         sigma = torch.from_numpy(part.sigma.reshape(-1, 1))
         q = factor.around(part.points, sigma, part.c)
-        points.append(q.transform(torch.from_numpy(random.normal(size=(len(part), factor.dim)))))
+        points.append(q.transform(torch.from_numpy(random.normal(size=(len(part), q.noise_dim)))))
     return torch.cat(points, -1).numpy()
 
 

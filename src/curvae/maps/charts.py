@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..errors import CurvaeError
-from ..geometry import Lorentz, PoincareBall
+from ..geometry import Lorentz, PoincareBall, Sphere
 from ..geometry import hyperboloid as h
 from ..geometry.frames import Frame, align, picture_frame
 from ..geometry.pairs import distance_table
@@ -26,6 +26,7 @@ __all__ = [
     "PlaneChart",
     "Points",
     "Projection",
+    "SphereChart",
     "as_number",
     "ball_chart",
     "letter_of",
@@ -103,6 +104,7 @@ class Chart:
         motion: how the viewer moves the page: "disc", isometries of the Poincaré disc; "plane", translations; "still",
             not at all.
         radial: whether `curvae.distributions.HyperbolicRadius` is the distance of its prior from the origin.
+        has_ball: whether estimators may call its coordinates those of a ball.
         width: number of coordinates of a point.
         space: with `logmap0`, `expmap0`, `dist0`, `dist`, `geodesic` and `frechet_mean`, as a `Manifold` has them.
         page: the same of what is drawn, for points (…, 2) of the page: `contains`, `dist` and `geodesic`.
@@ -113,6 +115,7 @@ class Chart:
 
     motion: ClassVar[Motion] = "still"
     radial: ClassVar[bool] = False
+    has_ball: ClassVar[bool] = True
     space: Any
     page: Any
     summary: str
@@ -241,7 +244,44 @@ class PlaneChart(BallChart):
         return "c = 0 (flat)" if alone else self.summary
 
 
-CHARTS: dict[str, type[Chart]] = {"h": BallChart, "e": PlaneChart}  # by the letter of the kind of factor
+class SphereChart(Chart):
+    """The unit sphere: points and tables have unit vectors, and a circle the angle too. A circle is drawn as it is, a
+    sphere seen from afar along the axis of least variance."""
+
+    has_ball = False
+
+    def __init__(self, dim: int, c: float = 0.0) -> None:
+        super().__init__(dim, c)
+        self.space, self.page, self.width, self.outline = Sphere(dim), PoincareBall(2, 0.0), dim + 1, 1.0
+        self.summary = "a circle" if dim == 1 else f"a sphere of {dim} dimensions"
+
+    def points(self, coordinates: Tensor) -> Tensor:
+        self.space.check(coordinates)
+        return coordinates
+
+    def project(self, points: Tensor, frame: Frame | None = None) -> Projection:
+        found = super().project(points, frame)
+        if self.dim == 1:
+            return found
+        pairs = np.random.default_rng(0).integers(0, len(points), (2, 2000))
+        apart = (found.points[pairs[0]] - found.points[pairs[1]]).norm(dim=-1).numpy()
+        kept = rank_correlation(self.pair_distances(points, torch.from_numpy(pairs)).numpy(), apart)
+        sentence = f"{self.summary}, seen from one side: rank correlation of distances {kept:.2f}"
+        return replace(found, kept=kept, sentence=sentence)
+
+    def columns(self, points: Tensor, name: str = "") -> dict[str, Array]:
+        before = f"{name}_" if name else ""
+        found = numbered_columns(f"{before}unit", points)
+        if self.dim == 1:
+            found[f"{before}angle"] = torch.atan2(points[:, 1], points[:, 0]).numpy()
+        return found
+
+
+CHARTS: dict[str, type[Chart]] = {
+    "h": BallChart,
+    "e": PlaneChart,
+    "s": SphereChart,
+}  # by the letter of the kind of factor
 
 
 def letter_of(c: float) -> str:

@@ -810,7 +810,7 @@ def graph_faithfulness(
     random = np.random.default_rng(seed)
     count = len(inside)
     groups = [np.arange(count)] if count <= nodes else np.split(random.permutation(count)[:250], 5)
-    spectral = _spectral(links, shown.dim)
+    spectral = spectral_places(links, shown.dim)
     if spectral is None:
         return None
 
@@ -836,7 +836,7 @@ def largest_component(graph: Graph) -> Index:
     return np.flatnonzero(graph.components == np.bincount(graph.components).argmax())
 
 
-def _spectral(links: csr_array, dim: int) -> Array | None:
+def spectral_places(links: csr_array, dim: int) -> Array | None:
     """Compute Laplacian eigenmaps of a connected graph, (nodes, dim): vectors of the random walk but the constant one.
     None if they are not found, and the graph is too large to solve equations.
 

@@ -77,6 +77,7 @@ class Batch(Parts):
             (rows, rows + companions): 0 for those that are not; −1 for a pair that does not count, such as a row with
             itself.
         far: how far it is from them, likewise; −1 for a pair that does not count.
+        start: where it starts on the spheres of a map, unit vectors, one after the other, (rows, widths).
         companions: other rows that are placed together with those of the batch, as a batch of their own.
 
     Example:
@@ -86,7 +87,7 @@ class Batch(Parts):
     """
 
     __slots__ = ()
-    _NAMES = ("x", "target", "context", "size", "observed", "weight", "index", "near", "far", "companions")
+    _NAMES = ("x", "target", "context", "size", "observed", "weight", "index", "near", "far", "start", "companions")
 
     def __init__(
         self,
@@ -99,9 +100,10 @@ class Batch(Parts):
         index: Tensor | None = None,
         near: Tensor | None = None,
         far: Tensor | None = None,
+        start: Tensor | None = None,
         companions: Batch | None = None,
     ) -> None:
-        super().__init__(real("x", x), target, context, size, observed, weight, index, near, far, companions)
+        super().__init__(real("x", x), target, context, size, observed, weight, index, near, far, start, companions)
         for name, part in self._held.items():
             if name != "companions":
                 tensor(name, part)

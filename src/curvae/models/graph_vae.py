@@ -525,7 +525,7 @@ class GraphVAE(Latent):
         draws made from standard normal `noise` of shape (k, n, d): a pure function.
         """
         encoded = self._encoded(graph.adjacency, graph.features)
-        noise = check_noise(noise, graph.adjacency.shape[-1], self.dim)
+        noise = check_noise(noise, graph.adjacency.shape[-1], self.noise_dim)
         z, kl = self.posterior.draw(encoded, noise, dtype=torch.float64)
         own = () if self.popularity is None else (self.popularity(encoded, graph.adjacency),)
         return Terms(self.weight * self.log_likelihood(z, graph.pairs, *own), kl)

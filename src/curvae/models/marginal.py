@@ -201,7 +201,7 @@ def _compiled(model: VAE | Stack[VAE], batch: Batch, rows: int, noise_rows: int,
 
     held = stacked(batch).map(lambda t: t.new_zeros(len(stack), rows, *t.shape[2:]))
     padded, spec = tree_flatten(held)
-    noise = torch.zeros(chunk, noise_rows, stack.models[0].dim, device=batch.device)
+    noise = torch.zeros(chunk, noise_rows, stack.models[0].noise_dim, device=batch.device)
     every = noise.expand(len(stack), *noise.shape)
     draw = trace(function("draw", 0, spec), values, buffers, padded, every, compiled=True)
     z, _ = draw(values, buffers, padded, every)

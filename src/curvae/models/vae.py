@@ -103,6 +103,11 @@ class Latent(nn.Module):
         return self.space.dim
 
     @property
+    def noise_dim(self) -> int:
+        """How many standard normal numbers make a draw."""
+        return self.space.noise_dim
+
+    @property
     def dtype(self) -> torch.dtype:
         """Of the networks; the latent space is always float64."""
         return self.posterior.head.weight.dtype
@@ -120,7 +125,7 @@ class Latent(nn.Module):
         if k < 1:
             raise ValueError(f"k, the number of draws, must be at least 1, got {k}")
         device = generator.device if generator is not None else self.device
-        return torch.randn(k, rows, self.dim, generator=generator, device=device, dtype=torch.float32)
+        return torch.randn(k, rows, self.noise_dim, generator=generator, device=device, dtype=torch.float32)
 
 
 # How far below the largest float32 points are kept, so that the products in a decoder's first layer do not overflow.
@@ -268,11 +273,11 @@ class VAE(Latent):
         posteriors are those of `head`, see `head_outputs`, by default the encoder's.
         """
         batch = Batch.of(x)
-        if batch.near is not None or batch.far is not None:
+        if batch.near is not None or batch.far is not None or batch.start is not None:
             return self._map_terms(batch, noise)
         if entropy:
             q = self.encode(batch)
-            z = q.transform(check_noise(noise, len(batch), self.dim, shared=True))
+            z = q.transform(check_noise(noise, len(batch), self.noise_dim, shared=True))
             return Terms(
                 self.likelihood.log_prob(self.decode(z, batch.context), batch), -q.entropy() - self.prior().log_prob(z)
             )
@@ -281,18 +286,20 @@ class VAE(Latent):
 
     def _map_terms(self, batch: Batch, noise: Tensor) -> MapTerms:
         rows, others = len(batch), batch.companions
-        noise = check_noise(noise, rows, self.dim, shared=True)
+        noise = check_noise(noise, rows, self.noise_dim, shared=True)
         if others is None:
             outputs = self.head_outputs(batch)
         else:
             outputs = self._outputs_with(batch, others)
         z, kl = self.space.draw(outputs[:rows], noise, self.dtype, _ROOM)
-        distances = self.space.distances(outputs, rows, self.dtype)
-        found = []
+        found, related = [], batch.near is not None or batch.far is not None
+        distances = self.space.distances(outputs, rows, self.dtype) if related else outputs
         if batch.near is not None:
             found.append(near_divergence(distances, batch.near))
         if batch.far is not None:
             found.append(far_stress(distances, batch.far))
+        if batch.start is not None:
+            found.append(self.space.from_start(outputs[:rows], batch.start).to(self.dtype))
         return MapTerms(self.reconstruction(z, batch), kl, torch.stack(found))
 
     def forward(self, x: Tensor | Batch, noise: Tensor) -> Terms | MapTerms:
@@ -308,7 +315,7 @@ class VAE(Latent):
         `head` is as of `terms`.
         """
         batch = Batch.of(x)
-        noise = check_noise(noise, len(batch), self.dim, shared=True)
+        noise = check_noise(noise, len(batch), self.noise_dim, shared=True)
         return self.space.draw(self.head_outputs(batch) if head is None else head, noise, self.dtype, _ROOM)
 
     def reconstruction(self, z: Tensor, x: Tensor | Batch) -> Tensor:

@@ -13,7 +13,7 @@ from .graph_layers import (
 )
 from .layers import Curvature, ExpMap0, Gyroplane, Layers, LogMap0, MobiusLinear
 from .networks import NETWORKS, Conditioned, Decoder, Network, decoder, mlp
-from .space import Factor, HyperbolicFactor, Space
+from .space import Factor, HyperbolicFactor, Space, SphericalFactor
 
 __all__ = [
     "NETWORKS",
@@ -36,6 +36,7 @@ __all__ = [
     "Network",
     "Popularity",
     "Space",
+    "SphericalFactor",
     "decoder",
     "mlp",
     "normalised_adjacency",

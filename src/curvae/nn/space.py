@@ -11,17 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..distributions import HyperbolicNormal, ProductNormal, RiemannianNormal, WrappedNormal
-from ..distributions.step import draw_and_divergence
+from ..distributions import HyperbolicNormal, ProductNormal, RiemannianNormal, SphericalUniform, WrappedNormal
+from ..distributions.step import draw_and_divergence, draw_on_sphere
 from ..errors import CurvaeError
 from ..geometry import hyperboloid as h
 from ..geometry.functions import REACH
 from ..geometry.manifolds import Lorentz
 from ..geometry.pairs import distances, distances_within, sum_over_pairs
+from ..geometry.sphere import Sphere
 from ..settings import DecoderKind, DistributionKind, FactorSettings, parse_space
 from .layers import Ball, Curvature, Gyroplane, LogMap0, MobiusLinear, PriorScale
 
-__all__ = ["FACTORS", "Factor", "FactorFigures", "HyperbolicFactor", "Space"]
+__all__ = ["FACTORS", "Factor", "FactorFigures", "HyperbolicFactor", "Space", "SphericalFactor"]
 
 Distribution = DistributionKind | type[HyperbolicNormal]
 
@@ -61,8 +62,8 @@ class FactorFigures(NamedTuple):
 class Factor(nn.Module, ABC):
     """A factor of a latent space, with the distributions of posteriors and prior on it.
 
-    A point has `width` coordinates, and is drawn from `dim` standard normal numbers. `FACTORS` has the class of every
-    letter, which is made with dimension, curvature, whether that is learned, and the options of `Space`.
+    A point has `width` coordinates, and is drawn from `noise_dim` standard normal numbers. `FACTORS` has the class of
+    every letter, which is made with dimension, curvature, whether that is learned, and the options of `Space`.
 
     Arguments:
         dim: dimension.
@@ -80,6 +81,8 @@ class Factor(nn.Module, ABC):
 
     flat = False
     """whether it has no curvature c, and none to learn"""
+    closed = False
+    """whether it closes up, so that training holds centres to the places where rows start"""
 
     def __init__(
         self, dim: int, width: int, curvature: Curvature, prior_scale: float, learn_prior_scale: bool, units: bool
@@ -90,6 +93,11 @@ class Factor(nn.Module, ABC):
         self.dim, self.curvature = dim, curvature
         self.width = self.located = width
         self.scale = PriorScale(prior_scale, learn_prior_scale)
+
+    @property
+    def noise_dim(self) -> int:
+        """How many standard normal numbers make a draw."""
+        return self.dim
 
     @property
     @abstractmethod
@@ -120,7 +128,7 @@ class Factor(nn.Module, ABC):
     def draw(
         self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0, flat: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Return a point made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
+        """Return a point made from `noise`, shape (k, rows, noise_dim), in `dtype`, and log q − log p there.
 
         If it is known to be `flat`, it is drawn as in ordinary space.
         """
@@ -301,7 +309,73 @@ class HyperbolicFactor(Factor):
         return f"{self.dim}, distribution={self.distribution.__name__}, diagonal={self.diagonal}"
 
 
-FACTORS: dict[str, type[Any]] = {"h": HyperbolicFactor, "e": HyperbolicFactor}
+class SphericalFactor(Factor):
+    """The unit sphere with a uniform prior: points are unit vectors of ℝ^{d+1}, and posteriors Riemannian normals.
+
+    An encoder gives d + 1 numbers that are normalised, for ℝ^d cannot be laid around a sphere without a tear, and one
+    for σ. Noise of d + 1 numbers is projected on the tangent space of the centre: no frame of it is without a singular
+    point.
+
+    Example:
+        >>> space = Space("s1")
+        >>> space.dim, space.width, space.prior().sample((4,)).shape
+        (1, 2, torch.Size([4, 2]))
+    """
+
+    letter = "s"
+    flat = closed = True
+
+    def __init__(self, dim: int, curvature: float = 0.0, learn_curvature: bool = False, **options: Any) -> None:
+        super().__init__(dim, dim + 1, Curvature(0.0), 1.0, False, False)
+
+    @property
+    def noise_dim(self) -> int:
+        return self.width
+
+    @property
+    def outputs(self) -> int:
+        return self.width + 1
+
+    def _scale(self, outputs: Tensor) -> Tensor:
+        return F.softplus(outputs[..., self.width :].double()) + _SMALLEST
+
+    def centre(self, outputs: Tensor) -> Tensor:
+        return F.normalize(outputs[..., : self.width].double(), dim=-1)
+
+    def around(self, points: Tensor, scale: Tensor, c: float) -> RiemannianNormal:
+        return RiemannianNormal(points, scale, Sphere(self.dim), validate_args=False)
+
+    def posterior(self, outputs: Tensor) -> RiemannianNormal:
+        return self.around(self.centre(outputs), self._scale(outputs), -1.0)
+
+    def prior(self) -> SphericalUniform:
+        return SphericalUniform(self.width, torch.float64, self.scale().device, validate_args=False)
+
+    def draw(
+        self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0, flat: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        if noise.dtype == torch.float64:
+            return super().draw(outputs, noise, dtype, room)
+        return draw_on_sphere(outputs[..., : self.width].double(), self._scale(outputs), noise, dtype)
+
+    def distances(self, points: Tensor, pairs: Tensor) -> Tensor:
+        return Sphere(self.dim).dist(*(points.index_select(-2, part) for part in pairs))
+
+    def distances_within(self, outputs: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+        x = self.centre(outputs)
+        cosine = (x[..., :count, :] @ x.mT).clamp(-1.0, 1.0)
+        # Angles below 1e-7, which rounding of the cosine blurs, have no gradient.
+        near, far = ((1.0 + sign * cosine) / 2.0 for sign in (-1.0, 1.0))
+        clear = (near > 1e-14) & (far > 1e-14)
+        halves = (torch.where(clear, part, 0.5).sqrt() for part in (near, far))
+        angle = 2.0 * torch.atan2(*halves)
+        return torch.where(clear, angle, torch.where(near < far, 0.0, math.pi)).to(dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}"
+
+
+FACTORS: dict[str, type[Any]] = {"h": HyperbolicFactor, "e": HyperbolicFactor, "s": SphericalFactor}
 """the class of every kind of factor, by its letter"""
 
 
@@ -309,7 +383,7 @@ class Space(nn.Module):
     """The latent space of a model: a product of factors. It owns their curvatures and priors.
 
     A point has the coordinates of its factors one after the other; of hyperbolic and flat ones these are the space
-    parts S on `curvae.Lorentz`. Distances in a product are
+    parts S on `curvae.Lorentz`, of spheres unit vectors. Distances in a product are
     √Σ(d_i/unit_i)², a unit for each factor.
 
     Arguments:
@@ -344,6 +418,7 @@ class Space(nn.Module):
         )
         self.dim = sum(factor.dim for factor in self)
         self.width = sum(factor.width for factor in self)
+        self.noise_dim = sum(factor.noise_dim for factor in self)
         self.outputs = sum(factor.outputs for factor in self)
         # Those of a product that are flat are computed as ordinary space.
         self.flat = tuple(len(self) > 1 and factor.flat for factor in self)
@@ -414,14 +489,15 @@ class Space(nn.Module):
         return each[0] if len(each) == 1 else ProductNormal(each)
 
     def draw(self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0) -> tuple[Tensor, Tensor]:
-        """Return points of the posteriors made from `noise`, shape (k, rows, d), in `dtype`, and log q − log p there.
+        """Return points of the posteriors made from `noise`, shape (k, rows, noise_dim), in `dtype`, and log q − log p
+        there.
 
         Points beyond 1/room of what `dtype` can hold are pulled back to that limit.
         """
         if len(self) == 1:
             return next(iter(self)).draw(outputs, noise, dtype, room)
         heads = self.split_outputs(outputs)
-        noises = noise.split([factor.dim for factor in self], -1)
+        noises = noise.split([factor.noise_dim for factor in self], -1)
         parts = zip(self, heads, noises, self.flat, strict=True)
         points, divergences = zip(
             *(one.draw(head, own, dtype, room, flat) for one, head, own, flat in parts), strict=True
@@ -442,6 +518,12 @@ class Space(nn.Module):
             for one, part in zip(self, self.split_outputs(outputs), strict=True)
         ]
         return each[0] if len(each) == 1 else h.norm(torch.stack(each, -1))
+
+    def from_start(self, outputs: Tensor, start: Tensor) -> Tensor:
+        """Compute 1 − cos of the angle between centres of posteriors and the places where rows start, (…, rows), summed
+        over the factors that close up; `start` has the coordinates of these alone."""
+        centres = [one.centre(part) for one, part in zip(self, self.split_outputs(outputs), strict=True) if one.closed]
+        return len(centres) - h.dot(torch.cat(centres, -1), start.double())
 
     def saturate(self, S: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
         """Return points in `dtype`, held back where it cannot hold them."""

@@ -65,7 +65,7 @@ class Settings:
     space: str | None = setting(
         "space",
         None,
-        "Factors of the latent space, such as h2, h2:1.2, h2:learn or h2,e3.",
+        "Factors of the latent space, such as h2, h2:1.2, h2:learn, s1 or h2,e3.",
         shown="one factor h of the given dimension and curvature",
     )
     dim: int = setting("space", 2, "Dimension of the latent space.", flags=("-d",))
@@ -156,6 +156,17 @@ class Settings:
         if self.diagonal and self.posterior != "wrapped":
             raise CurvaeError(
                 'a diagonal posterior needs `posterior="wrapped"`: the Riemannian normal has one standard deviation'
+            )
+        closed = [factor for factor in self.factors if factor.closed]
+        if closed and self.posterior == "wrapped":
+            raise CurvaeError(
+                f'`posterior="wrapped"` is not offered on the sphere {closed[0].text}, where a normal vector may wrap '
+                'around; use `posterior="riemannian"`'
+            )
+        if len(closed) == len(self.factors) and (self.prior_scale != "auto" or self.learn_prior_scale):
+            raise CurvaeError(
+                f"the prior on a sphere is uniform and has no scale: drop `prior_scale` with `space` {self.space!r}",
+                parameter="prior_scale",
             )
 
     @property
@@ -375,6 +386,11 @@ class RowSettings(Settings):
             )
         if self.init == "pca" and self.network != "mlp":
             raise CurvaeError(f'`init="pca"` needs `network="mlp"`, not {self.network}; use `init="random"`')
+        if self.decoder in ("log_mlp", "mobius") and any(factor.closed for factor in self.factors):
+            raise CurvaeError(
+                f'`decoder="{self.decoder}"` takes log_0, which tears a sphere opposite to its origin; use '
+                '`decoder="gyroplane"`'
+            )
         if self.dispersion != "gene" and self.likelihood not in ("auto", *OVERDISPERSED):
             raise CurvaeError(
                 f'`dispersion="{self.dispersion}"` needs `likelihood="nb"` or "zinb", not {self.likelihood}; drop it'
@@ -383,6 +399,11 @@ class RowSettings(Settings):
     @property
     def architecture(self) -> Self:
         return replace(super().architecture, neighbours_weight=None)
+
+    @property
+    def starts_unfolded(self) -> bool:
+        """Whether rows start at places on spheres, to which their centres are held at first."""
+        return any(factor.closed for factor in self.factors)
 
     @property
     def uses_neighbours(self) -> bool:
@@ -470,6 +491,8 @@ class GraphSettings(Settings):
         return self.popularity == "learned" or (self.popularity == "auto" and self.edges == "fermi_dirac")
 
     def check(self) -> None:
+        if any(factor.closed for factor in self.factors):
+            raise CurvaeError(f"graphs have no map on spheres; use h or e in `space`, not {self.space!r}")
         super().check()
         if self.popular and self.edges != "fermi_dirac":
             raise CurvaeError(

@@ -1,4 +1,4 @@
-"""The factors of a latent space, as they are written: `h2`, `h2:1.2`, `h2:learn`, `h2,e3`."""
+"""The factors of a latent space, as they are written: `h2`, `h2:1.2`, `h2:learn`, `h2,e3`, `s1`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ class Letter(NamedTuple):
     Arguments:
         meaning: in one word, for messages.
         curvature: c of a factor that is written without; None for a kind that has no curvature to choose.
+        closed: whether it closes up: its prior is uniform and has no scale, and posteriors are Riemannian normals.
     """
 
     meaning: str
     curvature: float | None = None
+    closed: bool = False
 
 
-LETTERS = {"h": Letter("hyperbolic", 1.0), "e": Letter("flat")}
+LETTERS = {"h": Letter("hyperbolic", 1.0), "e": Letter("flat"), "s": Letter("spherical", closed=True)}
 """every kind of factor; `curvae.nn.space.FACTORS` and `curvae.maps.charts.CHARTS` have a class for each"""
 
 NAME = r"[a-z]\d+"
@@ -35,7 +37,7 @@ _FACTOR = re.compile(r"([a-z])([0-9]{1,9})(?::(\S+))?")
 
 def _grammar() -> str:
     letters = " or ".join(f"{letter} for {kind.meaning}" for letter, kind in LETTERS.items())
-    return f"write {letters} with a dimension, such as h2, h2:1.2, h2:learn or h2,e3"
+    return f"write {letters} with a dimension, such as h2, h2:1.2, h2:learn, s1 or h2,e3"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ class FactorSettings:
     def has_short_form(self) -> bool:
         """Whether dimension and curvature alone can say it."""
         return self.kind in ("h", "e")
+
+    @property
+    def closed(self) -> bool:
+        """Whether it closes up."""
+        return LETTERS[self.kind].closed
 
     @property
     def curved(self) -> bool:
@@ -119,7 +126,7 @@ def _factor(text: str, space: str) -> FactorSettings:
         raise CurvaeError(
             f"`space` {space!r} has a factor of the unknown kind {kind}; {_grammar()}", parameter="space", value=space
         )
-    meaning, default = LETTERS[kind]
+    meaning, default, _ = LETTERS[kind]
     if default is None:
         if given is not None:
             raise CurvaeError(

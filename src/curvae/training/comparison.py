@@ -75,9 +75,7 @@ def curved_values(curvatures: Curvatures, repeats: int, config: Settings) -> lis
             'a comparison chooses among fixed curvatures; drop `curvature="learn"`, or write h2 for h2:learn in a space'
         )
     if config.space is not None and not any(factor.curved for factor in config.factors):
-        raise CurvaeError(
-            f"all factors of the space {config.space} are flat, so there is no curvature to compare; write h for e"
-        )
+        raise CurvaeError(f"the space {config.space} has no curvature to compare; write h2, say")
     if curvatures == "auto":
         curvatures = spread_curvatures(config, repeats)
     if not curvatures or not all(c > 0 for c in curvatures):

@@ -103,6 +103,7 @@ def figures(
 
 # Adam for the parameters of a stack, with one learning rate a model.
 
+_HOLD, _HELD = 30.0, 0.4  # nats a row opposite to its start is pulled by, half, and for which share of the steps
 _BETA1, _EPS = 0.9, 1e-8  # decay of the mean of gradients, and what is added to a root of squares
 
 
@@ -488,7 +489,8 @@ class BatchEngine(Engine[VAE, Config]):
         size = sum(leaf.numel() for leaf in self.stack.leaves.values())
         self.threads = 1 if rows * config.samples * size < _SHARED else None
         self.beta = self._weights(2)
-        pulls = [config.neighbour_weights for config in configs]
+        self._started = train.started
+        pulls = [(*config.neighbour_weights, *([_HOLD] if self._started else [])) for config in configs]
         self.pull = torch.tensor(pulls, dtype=torch.float64, device=self.stack.device) if pulls[0] else None
         self._captured: dict[tuple[bool, bool], CapturedStep] = {}
 
@@ -519,7 +521,7 @@ class BatchEngine(Engine[VAE, Config]):
         A window has all rows, or as many whole batches as `WINDOW` allows.
         """
         model, samples = self.stack.models[0], self.config.samples
-        most = min(rows, size * max(1, WINDOW // (samples * size * model.dim)))
+        most = min(rows, size * max(1, WINDOW // (samples * size * model.noise_dim)))
         for start in range(0, rows, most):
             count = min(most, rows - start)
             made = {one: model.noise(count, samples, one) for one in dict.fromkeys(generators)}
@@ -616,6 +618,8 @@ class BatchEngine(Engine[VAE, Config]):
         every = 1 if self.stack.device.type == "cpu" else math.ceil(count / size)  # to look at a loss is to wait for it
         lost = torch.zeros(every, len(self), dtype=torch.float64, device=self.stack.device)
         totals = self._zeros()
+        if self._started and self.pull is not None:  # in place, where captured steps read it
+            self.pull[:, -1].fill_(_HOLD if self.step < _HELD * self.total else 0.0)
         failures: dict[int, Failure] = {}
         found = self._steps(True, self.train, size, orders, self.windows(generators, count, size), own)
         for number, (loss, sums) in enumerate(found):
@@ -673,7 +677,7 @@ class BatchEngine(Engine[VAE, Config]):
 
     def _capture(self, training: bool, source: ModelRows, size: int) -> CapturedStep:
         stack, size = self.stack, min(size, len(source))
-        noise = torch.zeros(len(stack), self.config.samples, size, stack.models[0].dim, device=stack.device)
+        noise = torch.zeros(len(stack), self.config.samples, size, stack.models[0].noise_dim, device=stack.device)
         if not training:
             return CapturedStep(self.evaluate, stack, source, noise)
         state = [*stack.tensors.values(), *self.optimiser.state]

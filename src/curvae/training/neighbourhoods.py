@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..data.disk import in_memory
 from ..errors import CurvaeError
+from ..maps.faithfulness import spectral_places
 from ..maps.statistics import Bridge, bridged, neighbour_graph, principal_axes
 from ..models import VAE, Batch, Likelihood
 from ..settings import COMPONENTS, NeighbourKind
@@ -192,6 +193,7 @@ class Neighbourhood:
         far: distances from every landmark, (rows, landmarks), −1 from those of other groups. None if not asked for.
         landmarks: their positions; None if all rows are landmarks, in their order.
         group: of each row, (rows,): pairs of different groups do not count; None without covariates.
+        start: where rows start on the spheres of the map, (rows, widths); None without spheres.
     """
 
     near: NDArray[np.float32] | None
@@ -199,6 +201,7 @@ class Neighbourhood:
     far: NDArray[np.float32] | None
     landmarks: NDArray[np.int64] | None
     group: NDArray[np.int32] | None = None
+    start: NDArray[np.float32] | None = None
 
 
 def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: NeighbourKind, k: int) -> Neighbourhood:
@@ -225,13 +228,16 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
     group = np.zeros(count, np.int32) if context is None else group_rows(in_memory(context[index]), 3 * k + 1)
     groups = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
     k = min(k, count - 1)
+    spheres = [factor.width for factor in model.space if factor.closed]
     # Three times as many rows as count for neighbours come closer to all of their chances.
     wide = min(3 * k, count - 1) if kind != "far" else k
     index_of, distances = np.empty((count, wide), np.int64), np.empty((count, wide))
     for own in groups:
         places, distances[own] = nearest(x[own], wide, model.device)
         index_of[own] = own[places]
-    near = drawn = far = marks = None
+    near = drawn = far = marks = starts = None
+    if spheres:
+        starts = spherical_start(affinities(index_of, distances, k), spheres)
     if kind in ("near", "both"):
         chances = affinities(index_of, distances, k)
         near, drawn = chances.toarray().astype(np.float32) if count <= _ALL_PAIRS else None, draws(chances, 64)
@@ -249,7 +255,21 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
         marks = marks[order]
         for some in np.array_split(np.arange(count), -(-count // _BLOCK)):  # a copy of all would be the largest array
             far[some] = far[some[:, None], order]
-    return Neighbourhood(near, drawn, far, None if count <= _ALL_PAIRS else marks, None if context is None else group)
+    kept_group = None if context is None else group
+    return Neighbourhood(near, drawn, far, None if count <= _ALL_PAIRS else marks, kept_group, starts)
+
+
+def spherical_start(chances: sparse.csr_array, widths: Sequence[int]) -> NDArray[np.float32] | None:
+    """Return places for rows on spheres of so many coordinates: the slowest vectors of the random walk between
+    neighbours, normalised, sphere by sphere. On a closed curve these are cosine and sine of its angle, on a sphere the
+    coordinates of its points. None if they are not found."""
+    places = spectral_places(chances + 1e-9 * sparse.eye_array(chances.shape[0]), sum(widths))
+    if places is None or places.shape[1] < sum(widths):
+        return None
+    places = places / np.maximum(places.std(0), np.finfo(np.float64).tiny)
+    parts = np.split(places, np.cumsum(widths)[:-1], 1)
+    units = [part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in parts]
+    return np.concatenate(units, 1).astype(np.float32)
 
 
 def group_rows(context: NDArray[np.float64], fewest: int) -> NDArray[np.int32]:
@@ -343,6 +363,8 @@ class Neighbourhoods:
         self._near, self._drawn, self._far, self._landmarks, self._group = map(
             join, ("near", "drawn", "far", "landmarks", "group")
         )
+        starts = [one.start for one in each if one.start is not None]
+        self.start = torch.from_numpy(np.stack(starts)).to(device) if len(starts) == len(each) else None
         self._n_companions = (
             min(size, _COMPANIONS) if self._drawn is not None and self._drawn.shape[1] > _CROWDED else 0
         )
@@ -365,6 +387,13 @@ class Neighbourhoods:
             rows: from positions, (models, m), to a batch.
             kept: 1 for rows, 0 for what fills up the batch, (n,).
         """
+        if self.start is not None:
+            batch = batch.joined(start=self.start[self._own[..., 0], positions])
+        related = self._near is not None or self._drawn is not None or self._far is not None
+        return self._related(batch, positions, rows, kept) if related else batch
+
+    def _related(self, batch: Batch, positions: Tensor, rows: Callable[[Tensor], Batch], kept: Tensor | None) -> Batch:
+        """Return the batch with its companions, and how near and far all of them are."""
         turn = positions[:, :1] * 7919  # a prime: the first row of a batch decides on its companions
         companions, marks = [], None
         if self._n_companions:

@@ -388,6 +388,8 @@ class DiskRows:
         threads: that read blocks.
     """
 
+    started = False  # batches do not say where rows start
+
     def __init__(
         self,
         rows: Rows,
@@ -562,6 +564,11 @@ class StackedRows:
         neighbours = None if self._neighbours is None else self._neighbours.keep(places)
         models = [self._models[i] for i in places]
         return type(self)(self._pool, models, self._index[list(places)], neighbours, self._share)
+
+    @property
+    def started(self) -> bool:
+        """Whether batches say where rows start."""
+        return self._neighbours is not None and self._neighbours.start is not None
 
     def order(self, generators: Sequence[Generator] | None) -> Tensor:
         """Return the positions of the rows, (models, rows), in the order of an epoch; `gather` takes them."""

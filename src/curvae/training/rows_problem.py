@@ -48,6 +48,7 @@ SAMPLES = 500
 
 _CAPTURE = 200  # steps from which on capturing a CUDA graph pays
 _LOOK = 0.25  # validation rows over training rows of an epoch that is a part of a pass, at most
+_UNFOLDED = 100_000  # training rows whose neighbours are looked for to start them on spheres
 _AXES_ROWS, _AXES_NUMBERS = 1000, 1 << 23  # of which principal components are found: rows at least, numbers about
 _EXPLAINED = 1e-4  # share of the variance below which covariates leave nothing of a column
 
@@ -251,7 +252,8 @@ class RowsProblem(Problem[RowsTask, Fitted]):
     def _neighbourhoods(self, tasks: Sequence[RowsTask], models: Sequence[VAE], pool: RowPool) -> Neighbourhoods | None:
         """Who is near whom among the training rows; what is the same is looked for once."""
         config = tasks[0].config
-        if not config.uses_neighbours:
+        unfolds = config.starts_unfolded and not tasks[0].source.on_disk and len(tasks[0].split.train) <= _UNFOLDED
+        if not config.uses_neighbours and not unfolds:
             return None
         keys = [(id(rows), task.split.train.tobytes()) for task, rows in zip(tasks, pool.rows, strict=True)]
         found: dict[tuple[int, bytes], Neighbourhood] = {}
