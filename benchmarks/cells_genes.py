@@ -67,8 +67,8 @@ def monocytes() -> dict[str, np.ndarray]:
     chosen = np.char.startswith(np.asarray(data.labels, np.str_), "CD14")
     return {
         "x": sparse.csr_array(data.x).toarray().astype(np.float32),
-        "group": chosen & (condition == "stim"),
-        "other": chosen & (condition != "stim"),
+        "group": chosen & (condition == "STIM"),
+        "other": chosen & (condition != "STIM"),
         "batch": np.zeros(len(data), np.int64),
         "names": np.array(schema.names, np.str_),
     }
