@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from combining import every_pair
 from curvae.data import Arrays
-from curvae.distributions import table
+from curvae.distributions import radial, table
 from curvae.errors import CurvaeError
 from curvae.geometry import hyperboloid as h
 from curvae.geometry.functions import arsinh, sinhc
@@ -500,7 +500,7 @@ def test_a_model_that_fails_leaves_the_others_untouched(law, dim, bad):
 
 def test_places_in_a_table_that_are_none():
     """As whole numbers they would be anything, depending on the machine; the cells that they get are there."""
-    found = table._Table.of(2, torch.device("cpu"))
+    found = table._Table.of(radial.Kernel(2), torch.device("cpu"))
     cells, powers = found.locate(torch.tensor([torch.nan, -torch.inf, -0.5, 0.0, 99.0, torch.inf], **DOUBLE))
     assert ((cells >= 0) & (cells < len(found.lines))).all()
     assert powers[0].isnan().any() and powers[3:].isfinite().all()
