@@ -244,7 +244,7 @@ class MapEstimator(BaseEstimator):
                 latent_map(one, part.chart, seen.points, labels)
             else:
                 graph_map(one, part.chart, seen.points, graph.edges, graph.labels if labels is None else labels)
-            if part.dim > 2:
+            if part.chart.width > 2:
                 one.set_title(textwrap.fill(seen.sentence, 70), fontsize=7)
         return ax
 

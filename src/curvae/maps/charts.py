@@ -17,6 +17,7 @@ from ..geometry import hyperboloid as h
 from ..geometry.frames import Frame, align, picture_frame
 from ..geometry.pairs import distance_table
 from ..geometry.pairs import distances as pair_distances
+from .sphere_pages import Hemispheres, Ring
 from .statistics import Array, rank_correlation
 
 __all__ = [
@@ -106,16 +107,20 @@ class Chart:
         radial: whether `curvae.distributions.HyperbolicRadius` is the distance of its prior from the origin.
         has_ball: whether estimators may call its coordinates those of a ball.
         width: number of coordinates of a point.
+        axes: number of axes of a frame.
         space: with `logmap0`, `expmap0`, `dist0`, `dist`, `geodesic` and `frechet_mean`, as a `Manifold` has them.
         page: the same of what is drawn, for points (…, 2) of the page: `contains`, `dist` and `geodesic`.
         rim: radius on the page at which points are infinitely far away; ∞ if there is no such rim.
         outline: radius of the circle that is drawn around the page; ∞ for none.
+        middles: where on the horizontal axis the middle of such a circle lies; one by default, around 0.
         summary: what it is, in a word or two.
     """
 
     motion: ClassVar[Motion] = "still"
     radial: ClassVar[bool] = False
     has_ball: ClassVar[bool] = True
+    axes: int = 2
+    middles: tuple[float, ...] = (0.0,)
     space: Any
     page: Any
     summary: str
@@ -123,6 +128,17 @@ class Chart:
     def __init__(self, dim: int, c: float) -> None:
         self.dim = self.width = dim
         self.c, self.rim, self.outline = c, math.inf, math.inf
+
+    @property
+    def extent(self) -> float:
+        """Half the width of the page; ∞ if it has no end."""
+        return self.outline + max(self.middles)
+
+    def around(self, points: Tensor) -> Tensor | None:
+        """Return a closed curve (·, 2) that shows on the page how dense points (N, 2) of the page are, if there is a
+        place for it.
+        """
+        return None
 
     def distance_table(self, x: Tensor, y: Tensor) -> Tensor:
         """Return distances of points (n, width) to points (m, width)."""
@@ -245,28 +261,61 @@ class PlaneChart(BallChart):
 
 
 class SphereChart(Chart):
-    """The unit sphere: points and tables have unit vectors, and a circle the angle too. A circle is drawn as it is, a
-    sphere seen from afar along the axis of least variance."""
+    """The unit sphere: points and tables have unit vectors, and a circle the angle too.
+
+    A circle is drawn as a ring, a sphere as two hemispheres; of more than two dimensions, as much as three axes show.
+    """
 
     has_ball = False
 
     def __init__(self, dim: int, c: float = 0.0) -> None:
         super().__init__(dim, c)
-        self.space, self.page, self.width, self.outline = Sphere(dim), PoincareBall(2, 0.0), dim + 1, 1.0
+        self.space, self.width, self.outline = Sphere(dim), dim + 1, 1.0
         self.summary = "a circle" if dim == 1 else f"a sphere of {dim} dimensions"
+        self.page: Ring | Hemispheres = Ring()
+        if dim > 1:
+            self.page, self.axes, self.middles = Hemispheres(), 3, Hemispheres.middles
+
+    @property
+    def extent(self) -> float:
+        return super().extent if self.dim > 1 else Ring.extent
+
+    def around(self, points: Tensor) -> Tensor | None:
+        return None if isinstance(self.page, Hemispheres) else self.page.density(points)
 
     def points(self, coordinates: Tensor) -> Tensor:
         self.space.check(coordinates)
         return coordinates
 
-    def project(self, points: Tensor, frame: Frame | None = None) -> Projection:
-        found = super().project(points, frame)
+    def frame(self, points: Tensor, scores: Tensor, centre: Tensor | None = None) -> Frame:
+        """Return the frame in which points are drawn.
+
+        In the middle of the near hemisphere is the centre, by default the first principal axis, so that the points lie
+        as far from the rim as they can. Around it they are turned as in `picture_frame`.
+        """
         if self.dim == 1:
-            return found
+            return super().frame(points, scores, centre)
+        if centre is None:
+            centre = torch.linalg.eigh(points.T @ points)[1][:, -1]
+            centre = torch.where(points.mean(0) @ centre < 0, -centre, centre)
+        across = torch.linalg.svd(centre[None])[2][1:].T  # an orthonormal basis of what is orthogonal to it
+        page = picture_frame(points @ across, 0.0, scores, points.new_zeros(self.dim))
+        return Frame(centre, torch.cat([across @ page.axes, centre[:, None]], 1), 0.0)
+
+    def place(self, frame: Frame, points: Tensor) -> Tensor:
+        return super().place(frame, points) if self.dim == 1 else self.page.lay(points @ frame.axes)
+
+    def project(self, points: Tensor, frame: Frame | None = None) -> Projection:
+        if self.dim == 1:
+            return super().project(points, frame)
+        frame = frame or self.frame(points, points.new_zeros(len(points), 2))
+        found = super().project(points, frame)
+        if self.dim == 2:
+            return replace(found, sentence="two hemispheres, areas in proportion: the far one is on the right")
         pairs = np.random.default_rng(0).integers(0, len(points), (2, 2000))
-        apart = (found.points[pairs[0]] - found.points[pairs[1]]).norm(dim=-1).numpy()
+        apart = self.page.dist(*found.points[pairs]).numpy()
         kept = rank_correlation(self.pair_distances(points, torch.from_numpy(pairs)).numpy(), apart)
-        sentence = f"{self.summary}, seen from one side: rank correlation of distances {kept:.2f}"
+        sentence = f"projected on three of {self.width} axes: rank correlation of distances {kept:.2f}"
         return replace(found, kept=kept, sentence=sentence)
 
     def columns(self, points: Tensor, name: str = "") -> dict[str, Array]:

@@ -351,7 +351,7 @@ def frames_from_json(stored: Sequence[Mapping[str, Any]], factors: Sequence[Plac
     frames = []
     for one, factor in zip(stored, factors, strict=True):
         centre, axes = (torch.tensor(one[name], dtype=torch.float64) for name in ("centre", "axes"))
-        if centre.shape != (width := factor.chart.width,) or axes.shape != (width, 2):
+        if centre.shape != (width := factor.chart.width,) or axes.shape != (width, factor.chart.axes):
             raise ValueError("its orientation has other dimensions than the map")
         frames.append(Frame(centre, axes, factor.c))
     return tuple(frames)

@@ -17,7 +17,8 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
-from matplotlib.patches import Circle, Rectangle
+from matplotlib.patches import Circle, Patch, PathPatch, Polygon, Rectangle
+from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
@@ -100,16 +101,18 @@ def half_width(ball: Page, reach: float | None = None) -> float:
 
     A disc much larger than the points would show them as one dot, so `reach` also cuts the window of small curvatures.
     """
-    outline = on_page(ball).outline
-    if math.isinf(outline):
+    extent = on_page(ball).extent
+    if math.isinf(extent):
         return reach or _FLAT_REACH
-    return min(outline, max(reach, _FLAT_REACH) if reach else math.inf)
+    return min(extent, max(reach, _FLAT_REACH) if reach else math.inf)
 
 
-def rim(ball: Page, reach: float | None = None, **style: Any) -> Circle | None:
+def rim(ball: Page, reach: float | None = None, **style: Any) -> Patch | None:
     """Return the rim as a patch, or None where all of it lies outside the window: to fill or to clip to a disc of very
     many pixels takes matplotlib minutes."""
-    outline, edge = on_page(ball).outline, 1.03 * half_width(ball, reach)
+    outline, middles, edge = on_page(ball).outline, on_page(ball).middles, 1.03 * half_width(ball, reach)
+    if len(middles) > 1:
+        return PathPatch(Path.make_compound_path(*(Path.circle((x, 0), outline) for x in middles)), **style)
     return Circle((0, 0), outline, **style) if math.sqrt(2) * edge > outline else None
 
 
@@ -129,7 +132,8 @@ def disc(ax: Axes, ball: Page, face: str = "white", reach: float | None = None) 
     if edge < on_page(ball).outline:
         # The window cuts through the space: a frame of which the axes clip the outer half, fainter than the rim.
         ax.add_patch(Rectangle((-edge, -edge), 2 * edge, 2 * edge, linewidth=0.8, **style))
-    ax.set(xlim=(-edge, edge), ylim=(-edge, edge), aspect="equal")
+    top = edge - max(on_page(ball).middles)
+    ax.set(xlim=(-edge, edge), ylim=(-top, top), aspect="equal")
     ax.axis("off")
     return ax
 
@@ -291,6 +295,9 @@ def latent_map(
     nodes = None if hierarchy is None else inside(ball, hierarchy[0])
     colours = labels if isinstance(labels, Colouring) else colouring(labels, len(z))
     disc(ax, ball, reach=fit_window(*(x for x in (z, draws, nodes) if x is not None)))
+
+    if (curve := on_page(ball).around(z)) is not None:
+        ax.add_patch(Polygon(curve.numpy(), facecolor=RIM, alpha=0.35, linewidth=0, zorder=-1))
 
     zoom = inches(ax) / 4  # sizes are chosen for a panel 4 inches wide
     if gyroplanes is not None:

@@ -285,7 +285,7 @@ def _interactive_map(
         more: ends the caption.
         wide: it takes a row of its own.
     """
-    projected = f" {capital(projection.sentence)}." if embedding.dim > 2 else ""
+    projected = f" {capital(projection.sentence)}." if embedding.chart.width > 2 else ""
     caption = f"{what}, {embedding.chart.text()}.{projected}{more}"
     live = map_view(embedding, projection, anonymous=True, **view) if len(projection.points) <= LIVE else None
     return drawing(size, draw, caption, alt, tight=False, wide=wide, live=live, name="map")
