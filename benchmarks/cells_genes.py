@@ -116,7 +116,7 @@ def runs(seeds: Sequence[int]) -> list[tuple[str, str, int]]:
     ]
 
 
-def ours(seeds: Sequence[int], steps: int | None) -> None:
+def ours(seeds: Sequence[int], methods: Sequence[str], steps: int | None) -> None:
     """Train and test models of every seed, and write what they find; Wilcoxon's test likewise."""
     from curvae.data import Arrays
     from curvae.training import Config, fit
@@ -129,14 +129,16 @@ def ours(seeds: Sequence[int], steps: int | None) -> None:
         batches = int(held["batch"].max()) + 1
         told = {"context": np.eye(batches)[held["batch"]], "batch": (0, batches)} if batches > 1 else {}
         arrays, genes = Arrays(sparse.csr_array(held["x"]), size=total, total=True, **told), held["x"].shape[1]
-        for method, settings in CURVATURES.items():
+        for method in methods:
             path = FOLDER / "runs" / f"{name}-{method}-{seed}.json"
             if path.exists():
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             more = {} if steps is None else {"steps": steps}
             began = time.process_time()
-            fitted = fit(Config(dim=10, likelihood="nb", neighbours="off", seed=seed, **settings, **more), arrays)
+            fitted = fit(
+                Config(dim=10, likelihood="nb", neighbours="off", seed=seed, **CURVATURES[method], **more), arrays
+            )
             trained = time.process_time()
             known = {}
             for pair, members in pairs.items():
@@ -248,10 +250,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=("export", "ours", "scvi", "results"))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--methods", nargs="+", choices=CURVATURES, default=list(CURVATURES))
     parser.add_argument("--steps", type=int)
     asked = parser.parse_args()
     if asked.task == "ours":
-        ours(asked.seeds, asked.steps)
+        ours(asked.seeds, asked.methods, asked.steps)
     elif asked.task == "scvi":
         scvi(asked.seeds)
     else:

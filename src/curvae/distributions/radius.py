@@ -160,7 +160,7 @@ class SphericalRadius(Radius):
     Example:
         >>> radius = SphericalRadius(2, scale=1.0)
         >>> round(float(radius.mean), 4)
-        1.0846
+        1.0508
         >>> round(float(radius.cdf(radius.icdf(torch.tensor(0.25)))), 4)
         0.25
     """
