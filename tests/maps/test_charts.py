@@ -21,7 +21,7 @@ from curvae.nn import Space
 from curvae.nn.space import FACTORS
 from curvae.settings import parse_space
 from curvae.settings.factors import LETTERS
-from curvae.training import Config, GraphConfig, embed, fit, fit_many
+from curvae.training import Config, GraphConfig, embed, fit, fit_many, rows_problem
 from curvae.training.fitted import Fitted
 from curvae.training.storage import load_fitted
 from paths import ROOT
@@ -159,12 +159,17 @@ def test_a_sphere_in_every_command(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     turn, x = turned()
     pd.DataFrame(x, columns=[f"x{k}" for k in range(5)]).assign(turn=turn).to_csv("data.csv", index=False)
+    gaps = pd.read_csv("data.csv")
+    gaps.loc[3, "x1"] = np.nan
+    gaps.to_csv("gaps.csv", index=False)
     fitted = "fit", "data.csv", "--label", "turn", "--space", text, "--output", "run", *SMALL
     for words in (
         fitted,
         ("embed", "run", "data.csv", "--output", "embedded.csv"),
         ("evaluate", "run", "data.csv"),
         ("sample", "run", "--output", "sampled.csv"),
+        ("fit", "gaps.csv", *fitted[2:6], "--missing", "model", "--output", "gaps", *SMALL),
+        ("impute", "gaps", "gaps.csv", "--samples", "20", "--output", "filled.csv"),
         ("judge", "data.csv", "--label", "turn", "run"),
         ("explain", "run", "--to", "3"),
         ("view", "run", "--output", "map.html"),
@@ -183,7 +188,7 @@ def test_a_sphere_in_every_command(text, tmp_path, monkeypatch):
     np.testing.assert_allclose(np.linalg.norm(units, axis=1), 1, rtol=1e-6)
     if text != "s2":
         np.testing.assert_allclose(table[f"{before}angle"], np.arctan2(units[:, 1], units[:, 0]), atol=1e-5)
-    assert pd.read_csv("sampled.csv").notna().all().all()
+    assert all(pd.read_csv(name).notna().all(axis=None) for name in ("sampled.csv", "filled.csv"))
 
 
 def test_a_start_on_spheres_is_that_of_the_data():
@@ -196,10 +201,26 @@ def test_a_start_on_spheres_is_that_of_the_data():
     missed = [record["neighbours"] for record in fitted.history]
     assert missed[0] > 0 and missed[-1] == 0
     together = fit_many(
-        [Config(space="s1", likelihood="gaussian", hidden=(8,), epochs=2, seed=seed) for seed in (0, 1)], x
+        [Config(space="s2", likelihood="gaussian", hidden=(8,), epochs=2, seed=seed) for seed in (0, 1)], x
     )
-    alone = fit(Config(space="s1", likelihood="gaussian", hidden=(8,), epochs=2, seed=1), x)
+    alone = fit(Config(space="s2", likelihood="gaussian", hidden=(8,), epochs=2, seed=1), x)
     np.testing.assert_allclose(embed(together[1], x).space, embed(alone, x).space, atol=1e-4)
+
+
+def test_a_start_that_is_left_out_is_noted(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows_problem, "_UNFOLDED", 30)
+    monkeypatch.chdir(tmp_path)
+    _, x = turned()
+    note = "training does not begin unfolded, as there are more than 30 training rows"
+    model = PoincareVAE(space="s1", hidden=(8,), epochs=2).fit(x)
+    assert any(note in one for one in model.notes_) and not PoincareVAE(space="e1", epochs=1).fit(x).notes_
+    assert "neighbours" not in model.history_[0]
+    pd.DataFrame(x).to_csv("data.csv", index=False)
+    found = run("fit", "data.csv", "--space", "s1", "--output", "run", *SMALL)
+    assert note in " ".join(found.err.split()) and note in Path("run/report.html").read_text()
+    monkeypatch.undo()
+    arrays = SimpleNamespace(on_disk=True)
+    assert "the table is on disk" in rows_problem.left_out_start(Config(space="s1"), arrays, None)[0]
 
 
 def test_what_a_sphere_cannot_have_is_said():

@@ -291,8 +291,9 @@ def test_recovery_of_a_tree_measures_the_product():
     assert Path("out.nwk").read_text().count(",") == len(frame) - 1
 
 
-def test_a_training_goes_on(often):
-    words = ("fit", "t.csv", *ROWS, "--space", "h2:learn,e3", "--epochs", "4")
+@pytest.mark.parametrize("text", ["h2:learn,e3", "s1", "h2,s1"])
+def test_a_training_goes_on(text, often):
+    words = ("fit", "t.csv", *ROWS, "--space", text, "--epochs", "4", "--force")
     assert curvae(*words, "-o", "whole").code == 0
     plain, calls = BatchEngine.epoch, 0
 
@@ -306,7 +307,7 @@ def test_a_training_goes_on(often):
     with mock.patch.object(BatchEngine, "epoch", stopping):
         assert curvae(*words, "-o", "parts").code != 0
     with mock.patch.object(BatchEngine, "epoch", autospec=True, side_effect=plain) as trained:
-        assert curvae("fit", "t.csv", "-o", "parts", "--resume", "--space", "h2:learn, e3").code == 0
+        assert curvae("fit", "t.csv", "-o", "parts", "--resume", "--space", text.replace(",", ", ")).code == 0
     assert trained.call_count == 2
     pd.testing.assert_frame_equal(table("parts"), table("whole"))
 
@@ -378,7 +379,7 @@ def test_one_factor_by_its_text():
 def test_what_a_comparison_refuses():
     words = ("compare", "t.csv", "--repeats", "3", *ROWS)
     untouched(*words, "--space", "h2:learn,e3", says=["fixed curvatures", "write h2 for h2:learn"])
-    untouched(*words, "--space", "e2,e3", says=["all factors of the space e2,e3 are flat"])
+    untouched(*words, "--space", "e2,e3", says=["the space e2,e3 has no curvature to compare"])
 
 
 # --- health -----------------------------------------------------------------------------------------------------------

@@ -171,6 +171,18 @@ def test_rows_have_their_neighbours_and_paths_among_those_of_the_same_categories
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
+def test_rows_of_all_batches_start_at_their_angles():
+    random = np.random.default_rng(0)
+    turn, batch = random.uniform(0, 2 * np.pi, 120), random.integers(0, 2, 120)
+    units = np.stack([np.cos(turn), np.sin(turn)], 1)
+    arrays = Arrays(3 * units @ random.normal(size=(2, 4)) + 5.0 * batch[:, None], np.eye(2)[batch])
+    model = build(replace(SMALL, space="s1"), layout_of(arrays))
+    start = neighbourhood(Rows(arrays, Scaling.identity(4)), np.arange(120), model, "off", 15).start
+    np.testing.assert_allclose(np.linalg.norm(start, axis=1), 1, rtol=1e-6)
+    turned = start.T @ units / 120  # the angles themselves, up to a turn and a reflection
+    assert abs(np.linalg.det(turned)) > 0.8 * 0.25
+
+
 @pytest.mark.parametrize("landmarks", [None, [5, 50, 7, 8]])
 @pytest.mark.parametrize("accompanied", [False, True])
 @pytest.mark.parametrize("size", [8, 5])

@@ -29,6 +29,7 @@ from ..training.evaluate import embed, impute, likelihoods
 from ..training.fitted import Fitted
 from ..training.fitting import fit, fit_many
 from ..training.rows import HELD_OUT, layout_of, random_split
+from ..training.rows_problem import left_out_start
 from .base import Array, MapEstimator, coordinates, nearest, plain, shape_rows, space_parts, weighted
 from .inputs import read_dataset, read_rows, restore_columns, restore_dtypes
 
@@ -177,10 +178,11 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
                 "to learn; give columns that vary"
             )
         self._schema, self.covariates_ = schema, schema.covariates
-        self.notes_, self._data_warnings = data.notes, data.warnings
         rows = shape_rows(data.arrays, self.image_shape, self.network)
         choose_likelihood(rows.x, config.likelihood, replace(layout_of(rows), names=schema.names))
         fitted = self._best(config, weighted(rows, given, sample_weight, self.sample_indices_), device).double()
+        self.notes_ = (*data.notes, *left_out_start(fitted.config, rows, fitted.split))
+        self._data_warnings = data.warnings
         self._take(fitted, embed(fitted, rows).require_finite(), data.warnings)
         return self
 

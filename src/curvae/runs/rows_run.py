@@ -48,7 +48,7 @@ from ..training.fitting import train_many, train_one
 from ..training.map_tables import embedding_table
 from ..training.novelty import held_out_fit
 from ..training.rows import HELD_OUT, judged_rows, layout_of
-from ..training.rows_problem import plan_rows
+from ..training.rows_problem import left_out_start, plan_rows
 from . import pages
 from .run import (
     DataSource,
@@ -211,6 +211,7 @@ class RowsTrainingPlan:
         seeds = [replace(config, seed=config.seed + i) for i in range(repeats)]
         problem, tasks = plan_rows(seeds, data, splits=[split] * repeats, hindrance=hindrance)
         first = tasks[0]
+        sample = replace(sample, notes=(*sample.notes, *left_out_start(first.config, first.source, split)))
         chosen = choose_neighbours(config, first.layout, len(split.train), hindrance)
         neighbours_reason = before.get("data", {}).get("neighbours_reason", chosen[1])
         reason = before.get("likelihood_reason", first.reason)

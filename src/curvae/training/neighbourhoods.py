@@ -237,7 +237,8 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
         index_of[own] = own[places]
     near = drawn = far = marks = starts = None
     if spheres:
-        starts = spherical_start(affinities(index_of, distances, k), spheres)
+        found = nearest(x, wide, model.device) if len(groups) > 1 else (index_of, distances)  # or each starts by itself
+        starts = spherical_start(affinities(*found, k), spheres)
     if kind in ("near", "both"):
         chances = affinities(index_of, distances, k)
         near, drawn = chances.toarray().astype(np.float32) if count <= _ALL_PAIRS else None, draws(chances, 64)

@@ -38,6 +38,7 @@ __all__ = [
     "RowsTask",
     "chosen_likelihood",
     "digest",
+    "left_out_start",
     "plan_rows",
     "scaling_for",
     "validation_rows",
@@ -122,6 +123,17 @@ def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> S
         left = np.where(left > _EXPLAINED, left, 1.0)
         scaling = replace(scaling, scale=scaling.scale * np.sqrt(left))
     return scaling.only(features)
+
+
+def left_out_start(config: Config, source: Arrays, split: Split) -> tuple[str, ...]:
+    """Return a note where rows should start at places on spheres, and nobody looks for these."""
+    if not config.starts_unfolded or not (source.on_disk or len(split.train) > _UNFOLDED):
+        return ()
+    why = "the table is on disk" if source.on_disk else f"there are more than {_UNFOLDED:,} training rows"
+    return (
+        f"training does not begin unfolded, as {why}: the map may stay folded; compare it with one of fewer rows in "
+        "memory",
+    )
 
 
 def plan_rows(
@@ -252,7 +264,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
     def _neighbourhoods(self, tasks: Sequence[RowsTask], models: Sequence[VAE], pool: RowPool) -> Neighbourhoods | None:
         """Who is near whom among the training rows; what is the same is looked for once."""
         config = tasks[0].config
-        unfolds = config.starts_unfolded and not tasks[0].source.on_disk and len(tasks[0].split.train) <= _UNFOLDED
+        unfolds = config.starts_unfolded and not left_out_start(config, tasks[0].source, tasks[0].split)
         if not config.uses_neighbours and not unfolds:
             return None
         keys = [(id(rows), task.split.train.tobytes()) for task, rows in zip(tasks, pool.rows, strict=True)]
