@@ -182,6 +182,8 @@ def test_a_sphere_in_every_command(text, tmp_path, monkeypatch):
     )
     assert found.code == (0 if "h" in text else 2), found.err
     assert "h" in text or "has no curvature to compare; write h2" in found.err
+    moved = {"s1": "still", "s2": "globe", "h2,s1": "disc"}[text]
+    assert f'"motion": "{moved}"' in Path("map.html").read_text()
     before = "s2_" if "," in text else ""
     table = pd.read_csv("run/embedding.csv")
     units = table[[f"{before}unit_{i + 1}" for i in range(2 + (text == "s2"))]].to_numpy()

@@ -77,6 +77,10 @@ def test_most_points_face_the_viewer():
     assert seen.kept == 1.0 and "two hemispheres" in seen.sentence and seen.axes.shape == (3, 3)
     torch.testing.assert_close(seen.axes.T @ seen.axes, torch.eye(3, dtype=F64))
     assert float(seen.axes[0, 2]) > 0.98 and (seen.points[:, 0] < 0).float().mean() > 0.8
+    # The radius and the angle that a globe has are those of the axes.
+    radius, angle = chart.polar(seen.space)
+    found = torch.stack([radius.sin() * angle.cos(), radius.sin() * angle.sin(), radius.cos()], 1)
+    torch.testing.assert_close(found, x @ seen.axes)
     # What scores say grows to the right and upwards; and a point can be put in the middle.
     frame = chart.frame(x, x[:, 1:], centre=torch.tensor([1.0, 0.0, 0.0], dtype=F64))
     torch.testing.assert_close(frame.axes, torch.eye(3, dtype=F64).roll(-1, 1), atol=0.05, rtol=0)

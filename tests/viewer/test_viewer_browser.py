@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from curvae import Euclidean, Lorentz, PoincareBall
-from curvae.maps.charts import Chart
+from curvae.geometry.frames import Frame
+from curvae.maps.charts import Chart, SphereChart
 from curvae.plotting import PALETTE, latent_map
 from curvae.report import Picture, Report, Section
 from curvae.viewer import View
@@ -439,6 +440,103 @@ def test_still_maps_are_zoomed_and_not_moved(browser, tmp_path):
     np.testing.assert_allclose(browser.run(pixel), start, atol=0.01)
     browser.run("curvae.maps[0].map.pan(1, 0); curvae.maps[0].map.zoomAt([10, 10], 2)")
     np.testing.assert_allclose(browser.run(pixel), middle + [2 * scale, 0], atol=0.01)
+
+
+# --- globes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def globe(browser, tmp_path):
+    """Unit vectors, of which the first six have a category each, and the page that shows them."""
+    x = torch.nn.functional.normalize(torch.randn(80, 3, generator=torch.Generator().manual_seed(0)).double(), dim=1)
+    x[:6] = torch.nn.functional.normalize(
+        torch.tensor([[3, 1, 1], [-1, 2, 2], [1, -2, 1], [0, 1, 3], [-2, -1, 1], [-1, -1, -3]]).double(), dim=1
+    )
+    chart = SphereChart(2)
+    shown = chart.project(x, Frame(torch.eye(3).double()[2], torch.eye(3).double(), 0.0))
+    kinds = [f"kind {k}" for k in range(6)] + [HOSTILE] * 74
+    view = View(shown.space, shown.manifold, {"kind": kinds}, [f"r{k}" for k in range(80)], chart=chart)
+    (tmp_path / "globe.html").write_text(view.html(), encoding="utf-8")
+    browser.open(tmp_path / "globe.html")
+    return x.numpy()
+
+
+def pixels_of(page, count=80):
+    found = page.run(f"const {{ map }} = curvae.maps[0]; return [...Array({count}).keys()].map((i) => map.pixelOf(i))")
+    return np.array(found)
+
+
+def unit_vectors(page):
+    """Where the points of the page lie once they are turned, read back from the two halves of its picture."""
+    at = page.run(
+        "const { map, store } = curvae.maps[0], pole = map.geometry.pole(map.camera); return "
+        "[...store.radius].map((r, i) => map.geometry.view(pole, r, store.turn[i])[0])"
+    )
+    middle, edge = place(page, [0, 0]), place(page, [1, 0])
+    flat = (pixels_of(page) - middle) / (edge[0] - middle[0]) * [1, -1]
+    return np.concatenate([flat, np.array(at)[:, None]], 1)
+
+
+def test_a_globe_is_seen_from_afar(browser, globe):
+    np.testing.assert_allclose(unit_vectors(browser), globe, atol=1e-5)
+    image = stage(pixels(browser), browser)
+    for k in range(5):
+        assert np.abs(blob(image, PALETTE[k + 1]) - place(browser, globe[k, :2])).max() < 1
+    assert not is_dot(image, PALETTE[6]).any()  # behind, and faint
+    x, y = place(browser, globe[5, :2]).astype(int)
+    faint = 255 * (0.135 * np.array(to_rgb(PALETTE[6])) + 0.865)
+    assert np.abs(image[y, x] - faint).sum() < 40
+
+
+def test_a_point_turned_to_the_front_is_where_its_coordinates_say(browser, globe):
+    for k in (3, 0, 5):  # the last from behind
+        browser.run(f"curvae.maps[0].map.centreOn({k})")
+        settled(browser)
+        turned = unit_vectors(browser)
+        np.testing.assert_allclose(turned[k], [0, 0, 1], atol=1e-5)
+        # A rotation of the coordinates brings it there, and all others with it.
+        turn, scores = np.linalg.lstsq(globe, turned, rcond=None)[:2]
+        np.testing.assert_allclose(scores, 0, atol=1e-8)
+        np.testing.assert_allclose(turn @ turn.T, np.eye(3), atol=1e-5)
+        assert np.linalg.det(turn) > 0
+        assert np.abs(blob(stage(pixels(browser), browser), PALETTE[k + 1]) - place(browser, [0, 0])).max() < 1
+    browser.key("0")
+    settled(browser)
+    np.testing.assert_allclose(unit_vectors(browser), globe, atol=1e-5)
+
+
+def test_a_drag_turns_a_globe(browser, globe):
+    start = place(browser, globe[0, :2])
+    moves = [start + [-60, 20], start + [-120, 60]]
+    browser.drag(tuple(start), *map(tuple, moves))
+    settled(browser)
+    assert np.abs(blob(stage(pixels(browser), browser), PALETTE[1]) - moves[-1]).max() < 2
+    turned = unit_vectors(browser)
+    np.testing.assert_allclose(turned @ turned.T, globe @ globe.T, atol=1e-5)
+    # Along the great circle through both places, which none of the points off it leaves the sides of.
+    axis = np.cross(globe[0], turned[0])
+    np.testing.assert_allclose(globe @ axis, turned @ axis, atol=1e-5)
+
+
+def test_points_of_a_globe_are_found_and_selected_on_its_near_side(browser, globe):
+    nearest = "const {{ map }} = curvae.maps[0]; return map.nearest({})"
+    browser.run("const { map } = curvae.maps[0]; map.drag(map.camera, [300, 300], [460, 210])")
+    settled(browser)
+    flat, near, image = pixels_of(browser), unit_vectors(browser)[:, 2] > 0, stage(pixels(browser), browser)
+    assert 20 < near.sum() < 60 and 0 < near[:6].sum() < 6
+    for k in range(6):
+        assert is_dot(image, PALETTE[k + 1]).any() == near[k]
+    apart = np.linalg.norm(flat[:, None] - flat, axis=-1) + 99 * np.eye(80)
+    for i in np.flatnonzero(apart.min(1) > 10):
+        found = browser.run(nearest.format(flat[i].tolist()))
+        assert (found == i) == near[i]
+    corners = [[-9, -9], [5000, -9], [5000, 5000], [-9, 5000]]
+    browser.run(f"curvae.maps[0].map.select({corners})")
+    assert browser.run("return curvae.maps[0].map.selectedCount") == near.sum()
+    table = list(csv.DictReader(io.StringIO(browser.run("return curvae.maps[0].map.csv()"))))
+    assert len(table) == near.sum()
+    for row in table:
+        np.testing.assert_allclose([float(row[name]) for name in "xyz"], globe[int(row["id"][1:])], atol=1e-5)
 
 
 def test_a_report_holds_the_map(browser, tmp_path):

@@ -39,7 +39,7 @@ __all__ = [
 
 Points = Tensor | ArrayLike
 
-Motion = Literal["disc", "plane", "still"]
+Motion = Literal["disc", "plane", "globe", "still"]
 
 
 def tensor(x: Points) -> Tensor:
@@ -102,8 +102,8 @@ class Chart:
         c: minus its curvature.
 
     Attributes:
-        motion: how the viewer moves the page: "disc", isometries of the Poincaré disc; "plane", translations; "still",
-            not at all.
+        motion: how the viewer moves the page: "disc", isometries of the Poincaré disc; "plane", translations; "globe",
+            turns of a sphere; "still", not at all.
         radial: whether `curvae.distributions.HyperbolicRadius` is the distance of its prior from the origin.
         has_ball: whether estimators may call its coordinates those of a ball.
         width: number of coordinates of a point.
@@ -116,7 +116,7 @@ class Chart:
         summary: what it is, in a word or two.
     """
 
-    motion: ClassVar[Motion] = "still"
+    motion: Motion = "still"
     radial: ClassVar[bool] = False
     has_ball: ClassVar[bool] = True
     axes: int = 2
@@ -139,6 +139,10 @@ class Chart:
         place for it.
         """
         return None
+
+    def polar(self, space: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the distance from the middle of the page, and the angle, of what `Projection.space` has."""
+        return Lorentz(2, self.c).dist0(space), torch.atan2(space[:, 1], space[:, 0])
 
     def distance_table(self, x: Tensor, y: Tensor) -> Tensor:
         """Return distances of points (n, width) to points (m, width)."""
@@ -198,7 +202,7 @@ def numbered_columns(name: str, values: Points) -> dict[str, Array]:
 class BallChart(Chart):
     """Hyperbolic space: points are space parts on the hyperboloid, tables and pictures have ball coordinates."""
 
-    motion: ClassVar[Motion] = "disc"
+    motion: Motion = "disc"
     radial = True
 
     def __init__(self, dim: int, c: float) -> None:
@@ -247,7 +251,7 @@ class BallChart(Chart):
 class PlaneChart(BallChart):
     """Flat space, as the case c = 0: coordinates of a single factor are those of the ball, in a product metric ones."""
 
-    motion: ClassVar[Motion] = "plane"
+    motion: Motion = "plane"
 
     def __init__(self, dim: int, c: float = 0.0) -> None:
         super().__init__(dim, c)
@@ -263,7 +267,8 @@ class PlaneChart(BallChart):
 class SphereChart(Chart):
     """The unit sphere: points and tables have unit vectors, and a circle the angle too.
 
-    A circle is drawn as a ring, a sphere as two hemispheres; of more than two dimensions, as much as three axes show.
+    A circle is drawn as a ring, a sphere as two hemispheres or, where it can be turned, as a globe; of more than two
+    dimensions, as much as three axes show.
     """
 
     has_ball = False
@@ -274,7 +279,7 @@ class SphereChart(Chart):
         self.summary = "a circle" if dim == 1 else f"a sphere of {dim} dimensions"
         self.page: Ring | Hemispheres = Ring()
         if dim > 1:
-            self.page, self.axes, self.middles = Hemispheres(), 3, Hemispheres.middles
+            self.page, self.axes, self.middles, self.motion = Hemispheres(), 3, Hemispheres.middles, "globe"
 
     @property
     def extent(self) -> float:
@@ -282,6 +287,12 @@ class SphereChart(Chart):
 
     def around(self, points: Tensor) -> Tensor | None:
         return None if isinstance(self.page, Hemispheres) else self.page.density(points)
+
+    def polar(self, space: Tensor) -> tuple[Tensor, Tensor]:
+        if self.dim == 1:
+            return super().polar(space)
+        x, y, z = self.page.lift(space / 2).unbind(-1)
+        return torch.atan2(torch.hypot(x, y), z), torch.atan2(y, x)
 
     def points(self, coordinates: Tensor) -> Tensor:
         self.space.check(coordinates)

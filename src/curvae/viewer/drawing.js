@@ -149,6 +149,7 @@ class Painter {
     gl.uniform1i(places.u_style, 1);
     gl.uniform1i(places.u_palette, 2);
     gl.uniform1i(places.u_flat, this.geometry.flat);
+    gl.uniform1i(places.u_globe, Boolean(this.geometry.globe));
     gl.uniform2ui(places.u_turn, high, Math.floor((pole.turn * 2 ** 32 - high) * 2 ** 32));
     gl.uniform1ui(places.u_whole, whole);
     gl.uniform3f(places.u_pole, pole.radius / step - whole, step, pole.radius);
@@ -204,7 +205,11 @@ class Painter {
     gl.bindVertexArray(this.order.array);
     // The order is random, so that the first of them show the same picture, only thinner.
     this.drawn = Math.min(most, this.order.length);
-    gl.drawArrays(gl.POINTS, 0, this.drawn);
+    for (const side of this.geometry.globe ? [-1, 1] : [0]) {
+      gl.uniform1i(places.u_side, side);
+      gl.drawArrays(gl.POINTS, 0, this.drawn);
+    }
+    gl.uniform1i(places.u_side, 0);
     if (this.fresh) {
       gl.uniform1f(places.u_size, Math.max(11 * density, 1.5 * diameter));
       gl.uniform1f(places.u_opacity, 1);

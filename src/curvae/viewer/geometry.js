@@ -1,4 +1,4 @@
-// The plane of curvature −1, and the flat one, seen through a camera that is an isometry.
+// The plane of curvature −1, the flat one and the sphere, seen through a camera that is an isometry.
 //
 // The camera lives in double precision. A point of the data is (radius, turn): its distance from the origin and its
 // direction as a fraction of a full turn. In these coordinates a point far out stays apart from its neighbours, which
@@ -6,7 +6,8 @@
 // radii and of turns enter, and no two large numbers are subtracted (see `view`).
 //
 // Complex numbers are pairs [re, im]; z and w are places on the screen in units of the disc, whose rim is |z| = 1. On
-// the flat plane a place is half the metric length, as in the Poincaré ball of curvature 0.
+// the flat plane a place is half the metric length, as in the Poincaré ball of curvature 0. A sphere is seen from afar, its
+// near half within |z| < 1.
 
 const TAU = 2 * Math.PI;
 
@@ -140,11 +141,70 @@ const flat = {
 // A plane that stays where it is: only the zoom changes.
 const still = { ...flat, shift: () => flat.identity, transvection: () => flat.identity };
 
+/** The place in the stereographic projection of a place of the near half of a globe. */
+const stereographic = (z) => scaled(z, 1 / (1 + Math.sqrt(Math.max(0, 1 - abs2(z)))));
+
+// The unit sphere, turned by z → (a z + b) / (−b̄ z + ā) with |a|² + |b|² = 1 in the stereographic projection.
+const globe = {
+  flat: false,
+  globe: true,
+  identity: { a: [1, 0], b: [0, 0] },
+
+  compose(g, h) {
+    const a = add(times(g.a, h.a), scaled(times(g.b, conj(h.b)), -1));
+    const b = add(times(g.a, h.b), times(g.b, conj(h.a)));
+    const size = Math.hypot(...a, ...b);
+    return { a: scaled(a, 1 / size), b: scaled(b, 1 / size) };
+  },
+
+  inverse: hyperbolic.inverse,
+  shift: (angle, distance) => ({ a: [Math.cos(distance / 2), 0], b: polar(Math.sin(distance / 2), angle) }),
+
+  /** The turn along a great circle that takes the place z to w. */
+  transvection(z, w) {
+    const [from, to] = [this.locate(this.identity, z), this.locate(this.identity, w)];
+    const pole = { ...from, rotation: 0 };
+    const at = this.view(pole, to.radius, to.turn);
+    const angle = Math.atan2(at[2], at[1]) + TAU * from.turn;
+    const out = this.shift(TAU * from.turn, from.radius);
+    return this.compose(out, this.compose(this.shift(angle, this.distance(at)), this.inverse(out)));
+  },
+
+  pole(g) {
+    const from = scaled(times(g.b, conj(g.a)), -1);
+    return { radius: 2 * Math.atan2(abs(g.b), abs(g.a)), turn: turnOf(from), rotation: 2 * Math.atan2(g.a[1], g.a[0]) };
+  },
+
+  locate(g, z) {
+    const at = stereographic(z);
+    const above = add(times(conj(g.a), at), scaled(g.b, -1));
+    const below = add(g.a, times(conj(g.b), at));
+    return { radius: 2 * Math.atan2(abs(above), abs(below)), turn: turnOf(times(above, conj(below))) };
+  },
+
+  /** A point seen from a pole: (t, x, y), t towards the viewer; sines in place of the hyperbolic ones. */
+  view(pole, radius, turn) {
+    const delta = TAU * turnFrom(pole.turn, turn);
+    const twice = 2 * Math.sin(radius) * Math.sin(delta / 2) ** 2;
+    const t = Math.cos(radius - pole.radius) - Math.sin(pole.radius) * twice;
+    return [t, Math.sin(radius - pole.radius) - Math.cos(pole.radius) * twice, Math.sin(radius) * Math.sin(delta)];
+  },
+
+  distance: ([t, x, y]) => Math.atan2(Math.hypot(x, y), t),
+  stretch: (z) => 1 / Math.sqrt(1 - abs2(z)),
+  aperture: (size, radius) => (size < Math.min(radius, Math.PI - radius) ? Math.asin(Math.sin(size) / Math.sin(radius)) / TAU : 0.5),
+  inside: hyperbolic.inside,
+};
+
+/** The radius and turn of a vector (x, y, z), of which z points to the viewer before anything is turned. */
+const onGlobe = ([x, y, z]) => ({ radius: Math.atan2(Math.hypot(x, y), z), turn: turnOf([x, y]) });
+
 /** The ways in which a map moves, by the names that charts give them. */
-const MOTIONS = { disc: hyperbolic, plane: flat, still };
+const MOTIONS = { disc: hyperbolic, plane: flat, globe, still };
 
 /** The place on the screen of a point with the given radius and turn. */
 function place(geometry, pole, radius, turn) {
   const [t, x, y] = geometry.view(pole, radius, turn);
-  return times([x / (1 + t), y / (1 + t)], polar(1, TAU * pole.turn + pole.rotation));
+  const below = geometry.globe ? 1 : 1 + t;
+  return times([x / below, y / below], polar(1, TAU * pole.turn + pole.rotation));
 }

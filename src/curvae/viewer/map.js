@@ -206,6 +206,12 @@ class DiscMap {
     return !this.hidden[this.entries[i]];
   }
 
+  /** Whether a point does not lie on the far side of a globe. */
+  inFront(i, pole) {
+    const { geometry, store } = this;
+    return !geometry.globe || geometry.view(pole, store.radius[i], store.turn[i])[0] >= 0;
+  }
+
   // --- points -------------------------------------------------------------------------------------------------------
 
   /** The point nearest to a pixel, −1 where none is near. */
@@ -220,7 +226,7 @@ class DiscMap {
       const at = this.pixelOf(i, pole);
       // New rows are larger and lie on top.
       const distance = Math.hypot(at[0] - pixel[0], at[1] - pixel[1]) * (store.fresh?.[i] ? 0.5 : 1);
-      if (distance < least && this.visible(i)) [found, least] = [i, distance];
+      if (distance < least && this.visible(i) && this.inFront(i, pole)) [found, least] = [i, distance];
     });
     return found;
   }
@@ -235,7 +241,7 @@ class DiscMap {
     const selected = new Uint8Array(store.count);
     let count = 0;
     for (let i = 0; i < store.count; i++) {
-      if (!this.visible(i)) continue;
+      if (!this.visible(i) || !this.inFront(i, pole)) continue;
       const [x, y] = this.pixelOf(i, pole);
       if (x < box[0] || x > box[1] || y < box[2] || y > box[3] || !within(polygon, x, y)) continue;
       selected[i] = 1;
@@ -252,7 +258,8 @@ class DiscMap {
     for (const listener of this.listeners) listener();
   }
 
-  /** The selected points as a table; its coordinates are those of the Poincaré disc, as in embedding.csv. */
+  /** The selected points as a table; its coordinates are those of the Poincaré disc, as in embedding.csv, or on a globe
+   * unit vectors, the third towards who opens the page. */
   async csv() {
     const { store, geometry } = this;
     const { ids } = store.facts;
@@ -260,12 +267,13 @@ class DiscMap {
     const { columns } = store;
     for (const column of columns) await column.load();
     const { fresh } = store;
-    const lines = [[...(ids ? ["id"] : []), ...(fresh ? ["new"] : []), ...columns.map((column) => column.name), "x", "y", "radius"]];
+    const lines = [[...(ids ? ["id"] : []), ...(fresh ? ["new"] : []), ...columns.map((column) => column.name), "x", "y", geometry.globe ? "z" : "radius"]];
     for (let i = 0; i < store.count; i++) {
       if (!this.selected?.[i]) continue;
-      const at = polar(geometry.toDisc(store.radius[i]) / this.unit, TAU * store.turn[i]);
+      const radius = store.radius[i];
+      const at = polar(geometry.globe ? Math.sin(radius) : geometry.toDisc(radius) / this.unit, TAU * store.turn[i]);
       const name = ids ? [ids === "numbers" ? String(i) : store.name(i)] : [];
-      const numbers = [...at, store.radius[i] / this.unit].map((value) => String(Number(value.toPrecision(9))));
+      const numbers = [...at, geometry.globe ? Math.cos(radius) : radius / this.unit].map((value) => String(Number(value.toPrecision(9))));
       const isNew = fresh ? [fresh[i] ? "yes" : "no"] : [];
       lines.push([...name, ...isNew, ...columns.map((column) => column.text(i)), ...numbers]);
     }
@@ -328,13 +336,44 @@ class DiscMap {
       brush.fillStyle = theme.face;
       brush.fill();
     }
-    if (this.show.grid) this.drawGrid(brush);
+    if (this.show.grid && geometry.globe) this.drawGraticule(brush);
+    else if (this.show.grid) this.drawGrid(brush);
     if (this.store.facts.outline !== null) {
       this.circle(brush, [0, 0], this.store.facts.outline);
       brush.lineWidth = 1;
       brush.strokeStyle = theme.rim;
       brush.stroke();
     }
+  }
+
+  /** Twelve meridians and five parallels of a globe, whose poles are above and below before it is turned. */
+  drawGraticule(brush) {
+    const { geometry, theme } = this;
+    const pole = geometry.pole(this.camera);
+    const line = (along) => {
+      let before = null;
+      for (let piece = 0; piece <= 72; piece++) {
+        const { radius, turn } = onGlobe(along((TAU * piece) / 72));
+        const pixel = this.toPixel(place(geometry, pole, radius, turn));
+        brush.globalAlpha = geometry.view(pole, radius, turn)[0] < 0 ? 0.12 : 0.45;
+        brush.beginPath();
+        if (before) brush.moveTo(...before);
+        brush.lineTo(...pixel);
+        brush.stroke();
+        before = pixel;
+      }
+    };
+    brush.lineWidth = 1;
+    brush.strokeStyle = theme.rim;
+    for (let k = 0; k < 6; k++) {
+      const [east, north] = polar(1, (TAU * k) / 12);
+      line((angle) => [Math.cos(angle) * east, Math.sin(angle), Math.cos(angle) * north]);
+    }
+    for (let k = -2; k <= 2; k++) {
+      const [across, height] = polar(1, (TAU * k) / 12);
+      line((angle) => [across * Math.cos(angle), height, across * Math.sin(angle)]);
+    }
+    brush.globalAlpha = 1;
   }
 
   /** Circles around the origin at even distances, and twelve rays. */

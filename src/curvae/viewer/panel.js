@@ -319,7 +319,8 @@ class Panel {
       rows.push(element("div", {}, swatch, label, text));
     }
     const sigma = store.sigma ? `, σ ${figures(store.sigma[i] / map.unit, 3)}` : "";
-    rows.push(element("div", { class: "what" }, `radius ${figures(store.radius[i] / map.unit, 3)}${sigma}`));
+    const radius = map.geometry.globe ? "" : `radius ${figures(store.radius[i] / map.unit, 3)}`;
+    rows.push(element("div", { class: "what" }, radius ? radius + sigma : sigma.slice(2)));
     const picture = this.thumbnail(i);
     card.replaceChildren(...(picture ? [picture] : []), element("div", {}, ...rows));
     card.hidden = false;

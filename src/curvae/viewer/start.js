@@ -25,7 +25,7 @@ async function start(root) {
   return { map, panel, store };
 }
 
-const curvae = { geometry: { hyperbolic, flat, place }, maps: [] };
+const curvae = { geometry: { hyperbolic, flat, globe, place }, maps: [] };
 globalThis.curvae = curvae;
 curvae.ready = Promise.all(
   [...document.querySelectorAll(".curvae-map")].map(async (root) => {

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..data.files import count as counted
 from ..errors import CurvaeError
-from ..geometry import Lorentz, PoincareBall
+from ..geometry import PoincareBall
 from ..geometry.manifolds import HyperbolicManifold
 from ..maps.charts import Chart, Points, as_number, tensor
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
@@ -375,9 +375,8 @@ class View:
         chart = on_page(self.chart or ball)
         unit = math.sqrt(self.c) or 1.0  # by which lengths become those in units of the curvature; 1 in the plane
         space = torch.cat([self._space, self._nodes])
-        x, y = space.T.numpy()
-        radius = unit * Lorentz(2, self.c).dist0(space).numpy()
-        turn = np.arctan2(y, x) / (2 * math.pi) % 1.0  # the direction as a part of a turn
+        distance, angle = (part.numpy() for part in chart.polar(space))
+        radius, turn = unit * distance, angle / (2 * math.pi) % 1.0  # the direction as a part of a turn
         reach = fit_window(*(ball.from_lorentz(part) for part in (self._space, self._nodes) if len(part)))
         inside = [f"{counted(count, 'point')}: coordinates"]
         facts: dict[str, Any] = {
@@ -388,7 +387,7 @@ class View:
             "title": self.title,
             "about": list(self.about),
             # Half the width of the window at first, in units of the disc; as `plotting.disc` chooses it.
-            "extent": half_width(chart, reach) * unit,
+            "extent": (chart.outline if chart.motion == "globe" else half_width(chart, reach)) * unit,
             "colours": _colours(),
             **pack_points(blocks, np.minimum(radius, FARTHEST), turn, chart.motion == "disc"),
         }
