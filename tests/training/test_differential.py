@@ -16,8 +16,8 @@ from curvae.training import Config, fit
 from curvae.training.differential import (
     Populations,
     compare_populations,
-    fit_effects,
     measure_expression,
+    shrink_changes,
     split_groups,
 )
 
@@ -53,7 +53,7 @@ def test_effects_are_those_of_quadrature():
     """Under the prior that the mixture implies, posteriors are integrals over a grid."""
     error = np.array([0.1, 0.3, 0.5, 0.2, 0.2, 0.2, 0.2])
     found = np.array([0.05, 1.2, -0.4, 0.0, 0.1, -0.1, 0.05])
-    effects = fit_effects(found, error)
+    effects = shrink_changes(found, error)
     np.testing.assert_allclose(effects.weight.sum(1), 1.0)
     wide = effects.spread[0] > 0
     # Scales of the prior from a component: 1/spread² = 1/scale² + 1/error².
@@ -80,7 +80,7 @@ def test_probabilities_of_effects_are_calibrated():
     random = np.random.default_rng(3)
     truth = np.where(random.random(4000) < 0.7, 0.0, random.normal(0, 1.0, 4000))
     error = random.uniform(0.05, 0.6, 4000)
-    effects = fit_effects(truth + error * random.normal(size=4000), error)
+    effects = shrink_changes(truth + error * random.normal(size=4000), error)
     likely, large = effects.below(-0.25) + 1 - effects.below(0.25), np.abs(truth) >= 0.25
     for low, high in pairwise((0.0, 0.2, 0.4, 0.6, 0.8, 1.0)):
         some = (likely > low) & (likely <= high)

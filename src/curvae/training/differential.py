@@ -32,13 +32,13 @@ from ..settings import require_choice
 from .fitted import Fitted
 
 __all__ = [
-    "Effects",
     "Expression",
     "Populations",
+    "ShrunkChanges",
     "compare_expression",
     "compare_populations",
-    "fit_effects",
     "measure_expression",
+    "shrink_changes",
     "split_groups",
 ]
 
@@ -157,7 +157,7 @@ def _as_of(batch: Batch, first: int, known: int, number: int) -> Batch:
 
 
 @dataclass(frozen=True)
-class Effects:
+class ShrunkChanges:
     """What is known of effects after a prior was learned from all of them: a mixture of normals each.
 
     Arguments:
@@ -194,14 +194,14 @@ class Effects:
         return np.asarray((self.weight * ndtr(apart / np.maximum(self.spread, _NARROW))).sum(1))
 
 
-def fit_effects(found: Array, error: Array) -> Effects:
+def shrink_changes(found: Array, error: Array) -> ShrunkChanges:
     """Learn how large effects are, from estimates with normal errors, and what each is then.
 
     The prior is a mixture of normals around 0, of scales from 0 to twice the largest estimate, whose weights are the
     most probable ones.
 
     Example:
-        >>> effects = fit_effects(np.array([0.1, -0.2, 0.0, 3.0]), np.full(4, 0.3))
+        >>> effects = shrink_changes(np.array([0.1, -0.2, 0.0, 3.0]), np.full(4, 0.3))
         >>> (1 - effects.below(0.25)).round(2).tolist()
         [0.0, 0.0, 0.0, 1.0]
     """
@@ -219,7 +219,7 @@ def fit_effects(found: Array, error: Array) -> Effects:
         share[0] += _SAME
         share /= share.sum()
     kept = scale**2 / variance
-    return Effects(weight, kept * found[:, None], np.sqrt(kept) * error[:, None])
+    return ShrunkChanges(weight, kept * found[:, None], np.sqrt(kept) * error[:, None])
 
 
 def compare_expression(
@@ -256,7 +256,7 @@ def compare_expression(
     raised = share + added
     change, noise = np.log2(raised[0] / raised[1]), np.hypot(*(error * share / raised)) / math.log(2)
     change -= np.median(change[noise <= np.median(noise)])
-    effects = fit_effects(change, noise)
+    effects = shrink_changes(change, noise)
     if mode == "change":
         likely = effects.below(-delta) + 1 - effects.below(delta)
         columns = {"proba_de": likely, "proba_not_de": 1 - likely}

@@ -91,8 +91,8 @@ def landmark_paths(graph: sparse.csr_array, count: int) -> tuple[NDArray[np.int6
     rows = graph.shape[0]
     marks = np.sort(np.random.default_rng(0).permutation(rows)[:count])
     paths = np.empty((rows, len(marks)), np.float32)
-    # At most ten million lengths are in memory at once in double precision.
-    for some in np.array_split(np.arange(len(marks)), math.ceil(rows * len(marks) / 10_000_000)):
+    # At most two million lengths are in memory at once in double precision.
+    for some in np.array_split(np.arange(len(marks)), math.ceil(rows * len(marks) / 2_000_000)):
         paths[:, some] = dijkstra(graph, indices=marks[some]).T
     paths /= max(float(paths.mean(dtype=np.float64)), np.finfo(np.float32).tiny)
     return marks, paths
@@ -242,9 +242,11 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
     if kind in ("near", "both"):
         chances = affinities(index_of, distances, k)
         near, drawn = chances.toarray().astype(np.float32) if count <= _ALL_PAIRS else None, draws(chances, 64)
+        del chances  # larger than all that is kept
     if kind in ("far", "both"):
         closest = np.argpartition(distances, k - 1, axis=1)[:, :k]
         graph = neighbour_graph(np.take_along_axis(index_of, closest, 1), np.take_along_axis(distances, closest, 1))
+        del index_of, distances, closest
         most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, 30_000_000 // count))
         ends = np.round(np.cumsum([0, *map(len, groups)]) * (most / count)).astype(int)
         marks, far = np.empty(most, np.int64), np.full((count, most), -1.0, np.float32)
@@ -315,12 +317,16 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
         # Components and effects are found from some rows, of many columns fewer: all products then take no memory.
         most = 200_000_000 if width <= _FEW_COLUMNS else 20_000_000
         draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, most // width)]
-        some = index[torch.from_numpy(np.sort(draw)).to(index.device)]
-        known = np.concatenate([seen(block) for block in some.split(_BLOCK)])
+        parts = index[torch.from_numpy(np.sort(draw)).to(index.device)].split(_BLOCK)
+        known = np.empty((len(draw), width), np.float32)
+        places = np.split(np.arange(len(draw)), range(_BLOCK, len(draw), _BLOCK))
+        for place, part in zip(places, parts, strict=True):
+            known[place] = seen(part)
     if rows.layout.covariates:
-        given = in_memory(rows.arrays.context[some.cpu().numpy()])
+        given = in_memory(rows.arrays.context[torch.cat(parts).cpu().numpy()])
         effects = Effects.of(known, given)
-        known = effects.removed(known, given).astype(np.float32)
+        for place in places:
+            known[place] = effects.removed(known[place], given[place])
     if width <= COMPONENTS:
         return np.concatenate([seen(block) for block in blocks])
     count = min(COMPONENTS, len(known))
@@ -330,7 +336,7 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
         return np.concatenate([axes.place(seen(block).astype(np.float64)).astype(np.float32) for block in blocks])
     from sklearn.decomposition import PCA  # takes long to import
 
-    place = PCA(count, random_state=0).fit(known).transform
+    place = PCA(count, random_state=0, copy=False).fit(known).transform
     return np.concatenate([place(seen(block)).astype(np.float32) for block in blocks])
 
 
