@@ -77,8 +77,7 @@ def test_distances_of_rounded_points(k, dtype, tolerance):
         assert ((found - space.dist(x.double(), y.double())).abs() * math.sqrt(k) < 4 * tolerance).all()
 
 
-@pytest.mark.parametrize("k", CURVATURES)
-@pytest.mark.parametrize("dim", [1, 2, 5])
+@pytest.mark.parametrize(("dim", "k"), [(1, 1.0), (2, 0.1), (2, 10.0), (5, 1.0), (5, 10.0)])
 def test_maps_follow_the_formulas(dim, k):
     space, x, y = pairs(dim, k)
     p = space.random(len(ANGLES), dtype=F64)
