@@ -40,6 +40,7 @@ from . import (
     graph_tables,
     processes,
     scale,
+    spheres,
     viewer,
 )
 from .briefs import BRIEFS, brief
@@ -240,6 +241,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "hierarchy_calibration": calls,
     "compare_calibration": calibration.table,
     "curvature_calibration": curvature_calibration.table,
+    "spheres": spheres.table,
     **{f"paper_{name}": paper for name in EXPERIMENTS},
     **{f"brief_{name}": brief for name in BRIEFS},
     "viewer": viewer.table,
