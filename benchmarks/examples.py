@@ -44,7 +44,10 @@ ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 Record = list[dict[str, str]]
 
-_MAPS = {"guide-graph": {"runs/miserables": "guide-graph.png"}}
+_MAPS = {
+    "guide-graph": {"runs/miserables": "guide-graph.png"},
+    "guide-spheres": {"runs/day": "guide-spheres.png"},
+}
 
 _EXAMPLE = re.compile(
     r"(?P<skip><!-- not recorded -->\n)?```(?P<kind>python|sh)\n(?P<code>.*?)```\n"
