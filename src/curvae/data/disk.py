@@ -5,6 +5,7 @@ A row is read with plain file operations: pages of a mapped file would count as 
 
 from __future__ import annotations
 
+import math
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -280,7 +281,19 @@ class _Rows:
 
     def load(self) -> Any:
         """Read the rows."""
-        x = self._read()
+        # Rows as they lie may be much larger than after the steps.
+        count = max(1, math.ceil(len(self) * self.file.row_bytes / _BYTES)) if self.steps else 1
+        if isinstance(self.index, range):
+            ends = np.linspace(self.index.start, self.index.stop, count + 1).astype(np.int64).tolist()
+            return _join([self._apply_steps(self.file.read(a, b)) for a, b in pairwise(ends)])
+        if not len(self.index):
+            return self._apply_steps(self.file.read(0, 0))
+        order = np.argsort(self.index, kind="stable")
+        pieces = np.array_split(self.index[order], count)
+        values = _join([self._apply_steps(self._gather(piece)) for piece in pieces])
+        return values if bool((order[1:] > order[:-1]).all()) else values[np.argsort(order)]
+
+    def _apply_steps(self, x: Any) -> Any:
         for step in self.steps:
             x = step(x)
         return x
@@ -289,24 +302,24 @@ class _Rows:
         x = self.load()
         return np.asarray(x.toarray() if issparse(x) else x, dtype)
 
-    def _read(self) -> Any:
-        if isinstance(self.index, range):
-            return self.file.read(self.index.start, self.index.stop)
-        if not len(self.index):
-            return self.file.read(0, 0)
-        order = np.argsort(self.index, kind="stable")
-        rows = self.index[order]
+    def _gather(self, rows: NDArray[np.int64]) -> Any:
+        """Read rows in their order in the file."""
         block = max(1, int(_BYTES / self.file.row_bytes))
         apart = (np.diff(rows) * self.file.row_bytes > _GAP) | (np.diff(rows // block) > 0)
-        parts = [self._read_run(run) for run in np.split(rows, np.flatnonzero(apart) + 1)]
-        values = parts[0] if len(parts) == 1 else vstack(parts, "csr") if issparse(parts[0]) else np.concatenate(parts)
-        return values if bool((order[1:] > order[:-1]).all()) else values[np.argsort(order)]
+        return _join([self._read_run(run) for run in np.split(rows, np.flatnonzero(apart) + 1)])
 
     def _read_run(self, rows: NDArray[np.int64]) -> Any:
         """Read rows that lie close together."""
         first, last = int(rows[0]), int(rows[-1])
         values = self.file.read(first, last + 1)
         return values if bool((np.diff(rows) == 1).all()) else values[rows - first]
+
+
+def _join(parts: list[Any]) -> Any:
+    """Put rows under each other."""
+    if len(parts) == 1:
+        return parts[0]
+    return vstack(parts, "csr") if issparse(parts[0]) else np.concatenate(parts)
 
 
 def _chosen(index: range | NDArray[np.int64], chosen: Any) -> range | NDArray[np.int64]:
@@ -427,8 +440,8 @@ class DiskTexts(_Rows):
     def shape(self) -> tuple[int]:
         return (len(self),)
 
-    def _read(self) -> Any:
-        return np.asarray(self.index).astype(np.str_) if self.file is None else super()._read()
+    def load(self) -> Any:
+        return np.asarray(self.index).astype(np.str_) if self.file is None else super().load()
 
 
 def in_memory(values: Any) -> Any:
