@@ -191,7 +191,9 @@ def scvi(seeds: Sequence[int]) -> None:
         model.train(epochs, batch_size=BATCH, plan_kwargs={"n_epochs_kl_warmup": 20}, **how)
         trained, known = time.process_time(), {}
         for pair, (first, second) in populations(name, held, seed).items():
-            result = model.differential_expression(idx1=first, idx2=second, fdr_target=TARGET, silent=True)
+            result = model.differential_expression(
+                idx1=first, idx2=second, mode="change", fdr_target=TARGET, silent=True
+            )
             index, found = result.index.astype(int), np.zeros(held["x"].shape[1], bool)
             found[index] = result[f"is_de_fdr_{TARGET:g}"]
             known |= judge(name, pair, held, found, index.to_numpy())
