@@ -289,7 +289,7 @@ def test_float32_in_float32_out(x):
 @pytest.mark.parametrize(
     ("options", "pattern"),
     [
-        ({"output": "sphere"}, "ball, tangent, lorentz; got 'sphere'"),
+        ({"output": "sphere"}, "ball, tangent, lorentz, ambient; got 'sphere'"),
         ({"curvature": -1.0}, "c ≥ 0"),
         ({"curvature": "learn", "advanced": {"learn_prior_scale": True}}, "only c·σ0²"),
         ({"advanced": {"importance_samples": 0}}, "at least 1, got 0"),
@@ -613,7 +613,7 @@ def test_among_other_estimators(product_x):
 
 def test_spaces_that_cannot_be_are_refused(product_x):
     for given, message in (
-        ({"space": "s2"}, "unknown kind s"),
+        ({"space": "x2"}, "unknown kind x"),
         ({"space": 2}, "`space` must be a text"),
         ({"space": "h2,e3", "n_components": 4}, "contradicts"),
         ({"space": "h2,e3", "curvature": 0.5}, "contradicts"),
