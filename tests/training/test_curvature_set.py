@@ -13,7 +13,7 @@ from curvae.errors import CurvaeError
 from curvae.training import Config, CurvatureSet
 from curvae.training.comparison import Comparison, Repeat, curved_values
 from curvae.training.config import GraphConfig
-from curvae.training.curvature_set import identifiable, spread_curvatures
+from curvae.training.curvature_set import identifiable, place_curvatures
 from curvae.training.evaluate import Links
 from curvae.training.graph_problem import GraphComparison
 from curvae.training.paired import Paired
@@ -171,7 +171,7 @@ def test_chosen_curvatures_are_evenly_spread(config, widest):
 def test_curvatures_that_cannot_be_chosen(config, repeats, says):
     with pytest.raises(CurvaeError, match=says):
         curved_values("auto", repeats, config)
-    assert spread_curvatures(Config(space="h2,h3", prior_scale=2.0), 5)[-1] == 1.0
+    assert place_curvatures(Config(space="h2,h3", prior_scale=2.0), 5)[-1] == 1.0
 
 
 # --- sentences ------------------------------------------------------------------------------------------------------

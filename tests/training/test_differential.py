@@ -55,9 +55,9 @@ def test_effects_are_those_of_quadrature():
     found = np.array([0.05, 1.2, -0.4, 0.0, 0.1, -0.1, 0.05])
     effects = shrink_changes(found, error)
     np.testing.assert_allclose(effects.weight.sum(1), 1.0)
-    wide = effects.spread[0] > 0
-    # Scales of the prior from a component: 1/spread² = 1/scale² + 1/error².
-    scale = np.sqrt(1 / (1 / effects.spread[0, wide] ** 2 - 1 / error[0] ** 2))
+    wide = effects.width[0] > 0
+    # Scales of the prior from a component: 1/width² = 1/scale² + 1/error².
+    scale = np.sqrt(1 / (1 / effects.width[0, wide] ** 2 - 1 / error[0] ** 2))
     evidence = stats.norm.pdf(found[:, None], 0, np.hypot(error[:, None], np.concatenate([[0.0], scale])))
     share = effects.weight[0] / evidence[0]
     share /= share.sum()

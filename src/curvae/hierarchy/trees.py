@@ -145,8 +145,8 @@ class NamedTree:
         """Return lengths of the ways between pairs."""
         return self.height[first] + self.height[second] - 2 * self.height[self.common_ancestors(first, second)]
 
-    def newick(self, remarks: Sequence[str] | None = None) -> str:
-        """Return the tree in Newick format, one line, with a remark behind the length of every edge.
+    def newick(self, comments: Sequence[str] | None = None) -> str:
+        """Return the tree in Newick format, one line, with a comment behind the length of every edge.
 
         Example:
             >>> parse_newick("('it''s me':1,b:0.5)r;").newick()
@@ -159,8 +159,8 @@ class NamedTree:
             text = name if not name or _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'"
             text = f"({children}){text}" if children else text
             if node:
-                remark = "" if remarks is None else remarks[node]
-                below[self.parent[node]].append(f"{text}:{self.length[node]:.10g}{remark}")
+                comment = "" if comments is None else comments[node]
+                below[self.parent[node]].append(f"{text}:{self.length[node]:.10g}{comment}")
         return f"{text};"
 
 

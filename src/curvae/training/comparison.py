@@ -28,7 +28,7 @@ from ..models import Layout
 from ..settings import Settings
 from .build import Effects, require_buildable
 from .config import Config, require_count
-from .curvature_set import FEWEST_REPEATS, FEWEST_VALUES, CurvatureSet, identifiable, spread_curvatures
+from .curvature_set import FEWEST_REPEATS, FEWEST_VALUES, CurvatureSet, identifiable, place_curvatures
 from .evaluate import Stability, stability
 from .fitting import default_jobs, train_many
 from .paired import Outcome, Paired
@@ -77,7 +77,7 @@ def curved_values(curvatures: Curvatures, repeats: int, config: Settings) -> lis
     if config.space is not None and not any(factor.curved for factor in config.factors):
         raise CurvaeError(f"the space {config.space} has no curvature to compare; write h2, say")
     if curvatures == "auto":
-        curvatures = spread_curvatures(config, repeats)
+        curvatures = place_curvatures(config, repeats)
     if not curvatures or not all(c > 0 for c in curvatures):
         raise CurvaeError(f"give one or more curvatures c > 0 to compare with c = 0, got {list(curvatures)}")
     return [0.0, *dict.fromkeys(float(c) for c in curvatures)]

@@ -26,7 +26,7 @@ from ..maps.statistics import LEVEL
 from ..settings import Settings
 from .paired import Paired
 
-__all__ = ["FEWEST_REPEATS", "FEWEST_VALUES", "CurvatureSet", "ProfilePoint", "identifiable", "spread_curvatures"]
+__all__ = ["FEWEST_REPEATS", "FEWEST_VALUES", "CurvatureSet", "ProfilePoint", "identifiable", "place_curvatures"]
 
 Verdict = Literal["curved", "flat", "undetermined"]
 
@@ -164,12 +164,12 @@ def identifiable(config: Settings, curvatures: Iterable[float]) -> list[float] |
 _WIDEST = 4.0  # c·σ0² up to which curvatures are spread, or c where σ0 depends on it
 
 
-def spread_curvatures(config: Settings, repeats: int) -> list[float]:
+def place_curvatures(config: Settings, repeats: int) -> list[float]:
     """Choose four c > 0 for a set: with 0, asinh(c·σ0²) is evenly spaced up to c·σ0² = 4, or to c = 4 with σ0 "auto".
 
     Example:
         >>> from curvae.training import Config
-        >>> spread_curvatures(Config(), 5), spread_curvatures(Config(prior_scale=2.0), 5)
+        >>> place_curvatures(Config(), 5), place_curvatures(Config(prior_scale=2.0), 5)
         ([0.548, 1.25, 2.3, 4.0], [0.137, 0.312, 0.575, 1.0])
     """
     if repeats < FEWEST_REPEATS:

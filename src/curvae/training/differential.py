@@ -162,12 +162,12 @@ class ShrunkChanges:
 
     Arguments:
         weight: of the components, (effects, components).
-        centre, spread: of the components, likewise; a spread of 0 is an effect of 0.
+        centre, width: mean and standard deviation of the components, likewise; a width of 0 is an effect of 0.
     """
 
     weight: Array
     centre: Array
-    spread: Array
+    width: Array
 
     @property
     def mean(self) -> Array:
@@ -175,12 +175,12 @@ class ShrunkChanges:
 
     @property
     def deviation(self) -> Array:
-        second = (self.weight * (self.centre**2 + self.spread**2)).sum(1)
+        second = (self.weight * (self.centre**2 + self.width**2)).sum(1)
         return np.sqrt(np.maximum(second - self.mean**2, 0.0))
 
     @property
     def median(self) -> Array:
-        low, high = ((self.centre + sign * 9 * self.spread) for sign in (-1, 1))
+        low, high = ((self.centre + sign * 9 * self.width) for sign in (-1, 1))
         low, high = low.min(1), high.max(1)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -191,7 +191,7 @@ class ShrunkChanges:
     def below(self, value: Array | float) -> Array:
         """Compute the probability that an effect is less than a value; one of 0 is so by half where the value is 0."""
         apart = np.asarray(value).reshape(-1, 1) - self.centre
-        return np.asarray((self.weight * ndtr(apart / np.maximum(self.spread, _NARROW))).sum(1))
+        return np.asarray((self.weight * ndtr(apart / np.maximum(self.width, _NARROW))).sum(1))
 
 
 def shrink_changes(found: Array, error: Array) -> ShrunkChanges:
