@@ -248,6 +248,14 @@ def test_populations_are_named_in_every_way(model):
     np.testing.assert_allclose(way["raw_mean2"].loc[model.adata.var_names], expected, rtol=1e-6)
 
 
+def test_cells_that_are_named_need_no_labels(model):
+    bare = model.adata.copy()
+    del bare.obs["kind"]
+    some = np.arange(10)
+    given = model.differential_expression(idx1=some)
+    pd.testing.assert_frame_equal(model.differential_expression(bare, idx1=some), given)
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -255,7 +263,7 @@ def test_populations_are_named_in_every_way(model):
         ({"idx2": [0]}, "and not by two of these"),
         ({"idx1": [CELLS]}, "`idx1` must name cells by a mask, by numbers or by a query"),
         ({"idx1": [1, 2]}, "'Group 1' has 2 cells; give populations of 5 or more"),
-        ({"path": ("cell1", "nowhere")}, "`path` names no cell and no group, 'nowhere'"),
+        ({"path": ("cell1", "nowhere")}, "`path` is no cell and no group, 'nowhere'"),
         ({"groupby": "nothing"}, "'nothing'"),
         ({"batchid1": ["p1"]}, "need `batch_correction=True`"),
         ({"batch_correction": True, "batchid1": ["p9"]}, "`batchid1` names unknown batches 'p9'"),
@@ -634,7 +642,10 @@ def test_other_mistakes_are_one_line(model):
         (lambda: CellVAE.setup_anndata(adata, categorical_covariate_keys=["no"]), "no column 'no' for `covariates=…`"),
         (lambda: trained_without(adata), "is not trained yet; call `train` first"),
         (lambda: model.get_normalized_expression(gene_list=["g1", "x"]), "genes that the model does not know: 'x'"),
-        (lambda: model.get_normalized_expression(transform_batch="p7"), "does not know, 'p7'; it knows 'p1', 'p2'"),
+        (
+            lambda: model.get_normalized_expression(transform_batch="p7"),
+            "unknown batches 'p7'; the model knows 'p1', 'p2'",
+        ),
         (lambda: model.get_normalized_expression(n_samples_overall=9), "`n_samples_overall` means nothing"),
         (lambda: model.get_latent_representation(coordinates="flat"), "`coordinates` must be one of tangent, ball, am"),
         (lambda: model.get_marginal_ll(refine=-1), "`refine` must be a whole number of steps from 0 on, got -1"),

@@ -524,6 +524,12 @@ class Schema:
             return Column(str(self.batch_key), (self.only_batch,))
         return next((column for column in self.covariates if column.name == self.batch_key), None)
 
+    @property
+    def known_batches(self) -> tuple[str, ...]:
+        """Names of the batches that the context tells apart."""
+        column = self.batches if self.batch else None
+        return () if column is None else column.categories or ()
+
     def with_batches(self, names: Sequence[str]) -> Schema:
         """Return the schema with further batches, after those that it has.
 

@@ -22,6 +22,7 @@ from ..data.dataset import as_matrix
 from ..data.disk import in_memory
 from ..data.files import Messages, quoted
 from ..data.tables import Roles, batch_contexts, check_roles, require_column
+from ..data.text_tables import texts_of
 from ..errors import CurvaeError, require
 from ..hierarchy.drivers import explain_along
 from ..hierarchy.lineages import Lineage, find_lineage, require_groups
@@ -187,17 +188,22 @@ class CellVAE:
         """Read cells as the model knows them, by default its own; of batches that it does not know, raise where the
         decoder or the encoder needs them, and warn otherwise. Other arguments of a method are refused."""
         _refuse("CellVAE", others)
-        self._require_trained()
-        if adata is None:
-            if self._data is None:
-                raise CurvaeError("the model was loaded without cells; give `adata=…`")
+        cells = self._cells(adata)
+        if adata is None and self._data is not None:
             data = self._data if indices is None else self._data.take(np.arange(len(self._data))[indices])
         else:
-            cells = _require_anndata(adata) if indices is None else _require_anndata(adata)[indices]
+            cells = cells if indices is None else cells[indices]
             data, _ = read_anndata(cells, Roles(), self._schema).finish(self._schema, "error")
             self._judge_batches(cells, data, decode)
         self._fitted.require_covariates(data, self._schema, "adata", decode)
         return data
+
+    def _cells(self, adata: Any) -> Any:
+        """Return the cells asked for, by default those of the training; raise without any, or before the training."""
+        self._require_trained()
+        if adata is None and self.adata is None:
+            raise CurvaeError("the model was loaded without cells; give `adata=…`")
+        return self.adata if adata is None else _require_anndata(adata)
 
     def _require_trained(self) -> None:
         if not self.is_trained:
@@ -206,7 +212,7 @@ class CellVAE:
     def _judge_batches(self, cells: Any, data: Dataset, decode: bool) -> None:
         """Raise for batches that the networks must know and do not; warn of what else is wrong with cells."""
         column = self._schema.batches
-        if column is not None and self._schema.batch and column.name in cells.obs:
+        if column is not None and self._schema.known_batches and column.name in cells.obs:
             unseen = _obs(cells).unseen_categories(column)
             encoded = self._fitted.config.encode_covariates
             if unseen and (decode or encoded):
@@ -491,7 +497,7 @@ class CellVAE:
         `neighbors_key="curvae"`.
         """
         data = self._read(adata, None, decode=False)
-        add_map(self.adata if adata is None else adata, self._embed(data), n_neighbours)
+        add_map(self._cells(adata), self._embed(data), n_neighbours)
 
     # --- the model of counts ----------------------------------------------------------------------------------------
 
@@ -528,18 +534,12 @@ class CellVAE:
 
     def _as_of(self, data: Dataset, batch: Any) -> Dataset:
         """Return cells as if they were of another batch for the decoder."""
-        column = self._schema.batches
-        known = () if column is None or not self._schema.batch else column.categories or ()
-        if str(batch) not in known:
-            raise CurvaeError(
-                f"`transform_batch` names a batch that the model does not know, {str(batch)!r}; "
-                + (f"it knows {quoted(known)}" if known else "it knows none")
-            )
+        (number,) = self._batch_numbers("transform_batch", [batch])
         if data.context is None and len(self._schema.covariates) > 1:
             self._fitted.require_covariates(data, self._schema, "adata", True)
         first, count = self._schema.batch
         context = np.zeros((len(data), count)) if data.context is None else np.array(in_memory(data.context))
-        context[:, first : first + count] = np.eye(count)[known.index(str(batch))]
+        context[:, first : first + count] = np.eye(count)[number]
         return replace(data, context=context, context_names=self._schema.context_names)
 
     def get_normalized_expression(
@@ -714,48 +714,36 @@ class CellVAE:
             A line for each gene and comparison, with the columns of scvi-tools: `proba_de`, `bayes_factor`, `scale1`,
             `lfc_mean`, `is_de_fdr_0.05` and others, the most probable genes first.
         """
-        self._require_trained()
-        cells = self.adata if adata is None else _require_anndata(adata)
-        if cells is None:
-            raise CurvaeError("the model was loaded without cells; give `adata=…`")
+        cells = self._cells(adata)
         if (path is not None) + (idx1 is not None) > 1 or (idx2 is not None and idx1 is None):
             raise CurvaeError("give populations by groups, by `idx1` and `idx2`, or by `path`, and not by two of these")
-        column = groupby or self._schema.label
-        labels = np.full(len(cells), "", dtype=np.str_) if column is None else _labels(cells, "groupby", column)
         batches = self._batch_numbers("batchid1", batchid1), self._batch_numbers("batchid2", batchid2)
         if (batchid1 is not None or batchid2 is not None) and not batch_correction:
             raise CurvaeError("`batchid1` and `batchid2` need `batch_correction=True`")
+        data, column = self._read(adata, None, others), groupby or self._schema.label
         if idx1 is not None:
             first = _cells_of(cells, "idx1", idx1)
             pair = np.stack([first, ~first if idx2 is None else _cells_of(cells, "idx2", idx2)])
             asked = Populations([("Group 1", "Rest" if idx2 is None else "Group 2")], [pair])
-        elif path is None:
+        elif path is not None:
+            found, labels = self._embed(data), _labels(cells, "groupby", column)
+            places = [_find_cells(cells, labels, "path", name) for name in path]
+            asked = Populations([(path[1], path[0])], [np.stack([_nearest_cells(found, one) for one in places[::-1]])])
+        else:
             names = [group1] if isinstance(group1, str) else group1
-            asked = split_groups(labels, names, group2, column or "labels")
-        data = self._read(adata, None, others)
-        if path is not None:
-            near = [self._nearest_cells(self._embed(data), cells, labels, name) for name in path]
-            asked = Populations([(path[1], path[0])], [np.stack(near[::-1])])
+            asked = split_groups(_labels(cells, "groupby", column), names, group2, column or "labels")
         how: dict[str, Any] = {"mode": mode, "delta": delta, "fdr_target": fdr_target, "all_stats": all_stats}
         how |= {"pseudocounts": pseudocounts, "batches": batches if batch_correction else ((), ())}
         return compare_populations(self._fitted, data, asked, self._schema.names, **how)
 
     def _batch_numbers(self, parameter: str, names: Sequence[str] | None) -> Sequence[int]:
         """Return the numbers of batches, by default of all."""
-        column = self._schema.batches
-        known = () if column is None or not self._schema.batch else column.categories or ()
+        known = self._schema.known_batches
         if unknown := [str(name) for name in names or () if str(name) not in known]:
-            raise CurvaeError(f"`{parameter}` names unknown batches {quoted(unknown)}; the model knows {quoted(known)}")
+            raise CurvaeError(
+                f"`{parameter}` names unknown batches {quoted(unknown)}; the model knows {quoted(known) or 'none'}"
+            )
         return [known.index(str(name)) for name in (known if names is None else names)]
-
-    def _nearest_cells(self, found: Embedding, cells: Any, labels: NDArray[np.str_], name: str) -> NDArray[np.bool_]:
-        """Tell which cells are nearest to one of them, or to the mean of a group."""
-        rows = np.flatnonzero(cells.obs_names == name)[:1]
-        rows = rows if rows.size else np.flatnonzero(labels == name)
-        if not rows.size:
-            raise CurvaeError(f"`path` names no cell and no group, {name!r}; groups are {quoted(np.unique(labels))}")
-        apart = point_distances(found.placed, found.space, found.take(rows).centre)
-        return np.isin(np.arange(len(found)), np.argsort(apart, kind="stable")[: min(_NEAREST, len(found) // 5)])
 
     # --- lineages ---------------------------------------------------------------------------------------------------
 
@@ -775,18 +763,13 @@ class CellVAE:
             draws: of the posterior of each cell, for intervals, probabilities and the support of edges.
             adata: cells, by default those of the training.
         """
-        self._require_trained()
-        cells, column = self.adata if adata is None else _require_anndata(adata), groups or self._schema.label
+        cells, column = self._cells(adata), groups or self._schema.label
         if column is None:
             raise CurvaeError("there are no groups to join; name a column of `obs` with `groups`")
-        if cells is None:
-            raise CurvaeError("the model was loaded without cells; give `adata=…`")
         labels = _labels(cells, "groups", column)
         start: str | int | None = root
         if root is not None and root not in labels:
-            if not (cells.obs_names == root).any():
-                raise CurvaeError(f"`root` is no cell and no group, {root!r}; groups are {quoted(np.unique(labels))}")
-            start = int(np.argmax(cells.obs_names == root))
+            start = int(_find_cells(cells, labels, "root", root)[0])
         require_groups(labels, draws)
         data = self._read(adata, None, decode=False)
         found = find_lineage(
@@ -854,9 +837,8 @@ class CellVAE:
             others: refused.
         """
         _refuse("CellVAE.save", others)
+        self._require_trained()
         folder = Path(dir_path)
-        if not self.is_trained:
-            raise CurvaeError("the model is not trained yet; call `train` first")
         fresh = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         if not fresh and not (overwrite and (folder / CONFIG).is_file()):
             raise CurvaeError(f"{folder} exists; choose another name, or overwrite a run with `overwrite=True`")
@@ -920,11 +902,26 @@ def _reference(model: CellVAE | str | os.PathLike[str], accelerator: str = "auto
     return found
 
 
-def _labels(cells: Any, parameter: str, column: str) -> NDArray[np.str_]:
+def _labels(cells: Any, parameter: str, column: str | None) -> NDArray[np.str_]:
     """Return the group of every cell, "" for none."""
+    if column is None:
+        return np.full(len(cells), "", dtype=np.str_)
     require_column(Path("AnnData"), parameter, column, [str(name) for name in cells.obs])
-    values = cells.obs[column]
-    return np.asarray(values.astype(object).where(values.notna(), "").astype(str).to_numpy(np.str_))
+    return texts_of(cells.obs[column])
+
+
+def _find_cells(cells: Any, labels: NDArray[np.str_], parameter: str, name: str) -> NDArray[np.intp]:
+    """Return the places of the cells of a group, or of the cell of this name."""
+    found = np.flatnonzero(labels == name) if name in labels else np.flatnonzero(cells.obs_names == name)[:1]
+    if not found.size:
+        raise CurvaeError(f"`{parameter}` is no cell and no group, {name!r}; groups are {quoted(np.unique(labels))}")
+    return found
+
+
+def _nearest_cells(found: Embedding, cells: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Tell which cells are nearest to the mean of some of them."""
+    apart = point_distances(found.placed, found.space, found.take(cells).centre)
+    return np.isin(np.arange(len(found)), np.argsort(apart, kind="stable")[: min(_NEAREST, len(found) // 5)])
 
 
 def _cells_of(cells: Any, parameter: str, asked: Any) -> NDArray[np.bool_]:

@@ -141,8 +141,7 @@ def explain(
     random = np.random.default_rng(seed)
     groups = [None if rows is None else _take(embedding, rows) for rows in (start, end)]
     centres = [embedding.centre if group is None else group.centre for group in groups]  # (1, d) each
-    contexts = np.zeros((1, fitted.layout.covariates)) if context is None else np.atleast_2d(context)
-    unit = _units(fitted, embedding, contexts, random)
+    contexts, unit = _units(fitted, embedding, context, random)
     ends = [
         np.repeat(centre, draws, 0)
         if group is None
@@ -186,8 +185,7 @@ def explain_along(
         context: covariates, (covariates,), or several, over which expected rows are averaged, (·, covariates).
         seed: of the draws that tell standard deviations.
     """
-    contexts = np.zeros((1, fitted.layout.covariates)) if context is None else np.atleast_2d(context)
-    unit = _units(fitted, embedding, contexts, np.random.default_rng(seed))
+    contexts, unit = _units(fitted, embedding, context, np.random.default_rng(seed))
     nodes = lineage.path(end)
     reached = lineage.tree.height[nodes]
     t = np.linspace(0.0, reached[-1], steps)
@@ -251,8 +249,7 @@ def expected_rows(
 ) -> Expected:
     """Return what the decoder expects at every row, and so how any two rows differ; arguments as of `explain`."""
     random = np.random.default_rng(seed)
-    covariates = np.zeros((1, fitted.layout.covariates)) if context is None else np.atleast_2d(context)
-    unit = _units(fitted, embedding, covariates, random)
+    covariates, unit = _units(fitted, embedding, context, random)
     some = random.permutation(len(embedding))[:_UNIT_ROWS]
     deviation = _expected(fitted, embedding.space[some], covariates).std(0) / unit
     features = np.argsort(-deviation, kind="stable")[:columns]
@@ -297,8 +294,12 @@ def _expected(fitted: TrainedVAE, points: Array, contexts: Array, features: Any 
     )
 
 
-def _units(fitted: TrainedVAE, embedding: Embedding, contexts: Array, random: np.random.Generator) -> Array:
-    """Compute the standard deviation of every column, over rows that the model makes at points of the map."""
+def _units(
+    fitted: TrainedVAE, embedding: Embedding, context: Array | None, random: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return covariates, (contexts, ·), and with them the standard deviation of every column over rows that the model
+    makes at points of the map."""
+    contexts = np.zeros((1, fitted.layout.covariates)) if context is None else np.atleast_2d(context)
     places = random.permutation(len(embedding))[:_UNIT_ROWS]
     model = fitted.model
     covariates = torch.from_numpy(contexts[np.arange(len(places)) % len(contexts)]).to(model.device, model.dtype)
@@ -307,4 +308,4 @@ def _units(fitted: TrainedVAE, embedding: Embedding, contexts: Array, random: np
     with torch.no_grad():
         made = model.likelihood.sample(model.decode(points, covariates), Batch(points, context=covariates), generator)
     deviation = fitted.scaling.invert(made.cpu().double().numpy()).std(0)
-    return np.where(deviation > 0, deviation, np.inf)
+    return contexts, np.where(deviation > 0, deviation, np.inf)

@@ -66,12 +66,10 @@ class Posterior(nn.Module):
         """Return the posterior of every row, on `Lorentz`, in float64."""
         return self.space.posterior(self.head(features))
 
-    def draw(
-        self, features: Tensor, noise: Tensor, room: float = 1.0, dtype: torch.dtype | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def draw(self, features: Tensor, noise: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
         """Return a draw z made from `noise` of shape (k, rows, d), in `dtype` or else the parameters', and
         log q(z | x) − log p(z)."""
-        return self.space.draw(self.head(features), noise, dtype or self.head.weight.dtype, room)
+        return self.space.draw(self.head(features), noise, dtype or self.head.weight.dtype)
 
 
 class Latent(nn.Module):

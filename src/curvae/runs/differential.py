@@ -21,7 +21,7 @@ from ..report import Section, Table
 from ..training.differential import compare_populations, split_groups
 from ..training.map_tables import write_tables
 from . import pages
-from .folders import output_file, write_report
+from .folders import output_files, write_report
 from .run import SILENT, Reporter
 from .trained import open_for, read_rows
 
@@ -66,10 +66,7 @@ def differential_run(
     Returns:
         Figures for programs, and lines for people.
     """
-    folder = Path(f"{run.resolve().name}-differential") if output is None else output
-    if folder.exists() and not folder.is_dir():
-        raise CurvaeError(f"{folder} is a file; give a folder with `output=…`")
-    table_file, page = (output_file(folder / name, Path(name), force) for name in _FILES)
+    table_file, page = output_files(output, f"{run.resolve().name}-differential", _FILES, force)
     loaded = open_for(run, device, "whose nodes have no counts", **reading)
     schema = loaded.data if groupby is None else replace(loaded.data, label=groupby)
     if schema.label is None:
@@ -92,7 +89,6 @@ def differential_run(
         fdr_target=_TARGET,
         advance=reporter.counter("comparing", int(np.any(populations.members, axis=(0, 1)).sum())),
     )
-    folder.mkdir(parents=True, exist_ok=True)
     write_tables(table_file, [found.reset_index()])
     each = {name: found[found["comparison"] == name] for name in found["comparison"].unique().tolist()}
     marked = f"is_de_fdr_{_TARGET:g}"

@@ -25,6 +25,7 @@ from ..training.storage import CONFIG, is_empty, locked, replacing, versions, wr
 __all__ = [
     "new_folder",
     "output_file",
+    "output_files",
     "today",
     "write_array",
     "write_map",
@@ -125,6 +126,14 @@ def output_file(
     if path.exists() and not force:
         raise CurvaeError(f"{path} exists; choose another name with `{option}=…`, or overwrite it with `force=True`")
     return path
+
+
+def output_files(asked: Path | None, default: str, names: Sequence[str], force: bool) -> list[Path]:
+    """Return files of these names in the folder asked for, or the default; raise as `output_file` does."""
+    folder = Path(default) if asked is None else asked
+    if folder.exists() and not folder.is_dir():
+        raise CurvaeError(f"{folder} is a file; give a folder with `output=…`")
+    return [output_file(folder / name, Path(name), force) for name in names]
 
 
 def today() -> str:

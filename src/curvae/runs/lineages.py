@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..data.files import count as counted
 from ..data.files import quoted
 from ..data.tables import batch_contexts, require_column
+from ..data.text_tables import texts_of
 from ..errors import CurvaeError, require
 from ..hierarchy import Drivers, Lineage, explain_along, find_lineage
 from ..hierarchy.drivers import draw_places
@@ -25,7 +26,7 @@ from ..report import Picture, Section, Table
 from ..training.map_tables import write_tables
 from ..training.storage import write_text
 from . import pages
-from .folders import output_file, write_report
+from .folders import output_files, write_report
 from .run import SILENT, Reporter
 from .trained import open_for
 from .viewing import find_rows, open_rows, table_columns
@@ -71,10 +72,8 @@ def lineage_run(
     Returns:
         Figures for programs, and lines for people.
     """
-    folder = Path(f"{run.resolve().name}-lineage") if output is None else output
-    if folder.exists() and not folder.is_dir():
-        raise CurvaeError(f"{folder} is a file; give a folder with `output=…`")
-    table_file, genes_file, tree_file, page = (output_file(folder / name, Path(name), force) for name in _FILES)
+    paths = output_files(output, f"{run.resolve().name}-lineage", _FILES, force)
+    table_file, genes_file, tree_file, page = paths
     loaded = open_for(run, device, "whose nodes have no columns that change along a tree")
     fitted, schema = loaded.fitted, loaded.data
     if unknown := set(genes) - set(schema.names):
@@ -93,7 +92,6 @@ def lineage_run(
     how: dict[str, Any] = {"columns": count, "features": features, "context": batch_contexts(schema), "seed": seed}
     changes = {end: explain_along(fitted, embedding, found, end, **how) for end in found.leaves}
 
-    folder.mkdir(parents=True, exist_ok=True)
     shares = {f"p {name}": found.probability[:, i] for i, name in enumerate(found.branches)}
     along = {"pseudotime": found.pseudotime, "low": found.low, "high": found.high}
     ends = np.array(found.branches)[found.branch]
@@ -111,10 +109,9 @@ def lineage_run(
     title = f"Lineages of {told[0]}"
     write_report(page, title, verdict, "neutral", (), sections, seed, reporter.started, words=reporter.words)
     lines = [verdict, *pages.driver_lines(found.root, changes, schema.names)]
-    files = {"table": table_file, "genes": genes_file, "newick": tree_file, "report": page}
+    files = {what: str(path) for what, path in zip(("table", "genes", "newick", "report"), paths, strict=True)}
     result = found.to_json() | {"genes": {end: one.to_json(schema.names) for end, one in changes.items()}}
-    paths = {what: str(path) for what, path in files.items()}
-    return {**result, "files": paths}, [*lines, *(f"{what}: {path}" for what, path in paths.items())]
+    return {**result, "files": files}, [*lines, *(f"{what}: {path}" for what, path in files.items())]
 
 
 def _groups(run: Path, table: pd.DataFrame, column: str | None, data: str | None, schema: Any) -> NDArray[np.str_]:
@@ -136,8 +133,7 @@ def _groups(run: Path, table: pd.DataFrame, column: str | None, data: str | None
     else:
         columns = table_columns(Path(data), table["id"], schema)
     require_column(Path(data), "groups", column, [str(name) for name in columns])
-    values = pd.Series(np.asarray(columns[column], dtype=object))
-    return values.where(values.notna(), "").astype(str).to_numpy(np.str_)
+    return texts_of(columns[column])
 
 
 def _verdict(found: Lineage) -> str:

@@ -38,7 +38,7 @@ from ..training.portable import export_part, onnx_bytes, portable, require_onnx,
 from ..training.rows import judged_rows
 from ..training.storage import Loaded, load_fitted, replacing, versions, write_bytes, write_json
 from . import pages
-from .folders import output_file, write_array
+from .folders import output_file, output_files, write_array
 from .rows_run import embedding_tables, sample_split
 from .run import SILENT, GraphSource, Reporter, Source, Step, missing_as_run
 
@@ -718,18 +718,15 @@ def export_run(
         for _ in column.features
     ]
     parts = portable(fitted, numbers, fills)
-    folder = Path(f"{run.resolve().name}-export") if output is None else output
-    if folder.exists() and not folder.is_dir():
-        raise CurvaeError(f"{folder} is a file; give a folder with `output=…`")
     names = [f"{part.name}{ending}" for ending, asked in ((".onnx", onnx), (".pt2", torch)) if asked for part in parts]
-    paths = [output_file(folder / name, Path(name), force) for name in (*names, INTERFACE)]
+    paths = output_files(output, f"{run.resolve().name}-export", [*names, INTERFACE], force)
     advance = reporter.counter("exporting", len(parts))
     for part in parts:
         program = export_part(part)
         if torch:
-            write_bytes(folder / f"{part.name}.pt2", torch_bytes(program))
+            write_bytes(paths[-1].with_name(f"{part.name}.pt2"), torch_bytes(program))
         if onnx:
-            write_bytes(folder / f"{part.name}.onnx", onnx_bytes(part, program))
+            write_bytes(paths[-1].with_name(f"{part.name}.onnx"), onnx_bytes(part, program))
         advance(1)
     described = schema.to_json()
     interface = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -267,7 +267,7 @@ class Comparison(Gain):
     def p_value(self) -> float:
         return self.paired.p_value
 
-    @property
+    @cached_property
     def curvature(self) -> CurvatureSet | None:
         """Which c·σ0² are best on test data.
 

@@ -363,15 +363,13 @@ class Neighbourhoods:
 
         def join(name: str) -> Tensor | None:
             parts = [getattr(one, name) for one in each]
-            if parts[0] is None:
+            if any(part is None for part in parts):
                 return None
             return torch.from_numpy(parts[0][None] if len(parts) == 1 else np.stack(parts)).to(device)  # no copy of one
 
-        self._near, self._drawn, self._far, self._landmarks, self._group = map(
-            join, ("near", "drawn", "far", "landmarks", "group")
+        self._near, self._drawn, self._far, self._landmarks, self._group, self.start = map(
+            join, ("near", "drawn", "far", "landmarks", "group", "start")
         )
-        starts = [one.start for one in each if one.start is not None]
-        self.start = torch.from_numpy(np.stack(starts)).to(device) if len(starts) == len(each) else None
         self._n_companions = (
             min(size, _COMPANIONS) if self._drawn is not None and self._drawn.shape[1] > _CROWDED else 0
         )
