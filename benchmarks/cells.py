@@ -76,8 +76,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "nb, gene-batch": {"likelihood": "nb", "dispersion": "gene-batch", **OFF},
     "nb, gene-cell": {"likelihood": "nb", "dispersion": "gene-cell", **OFF},
     "zinb": {"likelihood": "zinb", **OFF},
-    "nb, default": {"likelihood": "nb", "neighbours": "off", "dropout": "auto"},
-    "nb, default, c = 0": {"likelihood": "nb", "curvature": 0.0, "neighbours": "off", "dropout": "auto"},
     "nb, map": {"likelihood": "nb", "neighbours": "both"},
     "nb, map, c = 0": {"likelihood": "nb", "curvature": 0.0, "neighbours": "both"},
 }
@@ -230,11 +228,6 @@ def evidence(fitted: Fitted, arrays: Arrays, rows: np.ndarray) -> tuple[list[flo
     return found.log_prob.tolist(), elbo.tolist(), float(found.ess.mean())
 
 
-def dropout_rate(neighbours: str, rows: int) -> float:
-    """Return the dropout rate where a variant sets none: that of other rows than cells."""
-    return 0.0 if neighbours == "off" else 0.05 if rows >= 2000 else 0.03
-
-
 def ours(names: Sequence[str], variants: Sequence[str], dims: Sequence[int], device: str, steps: int | None) -> None:
     """Train the models of all seeds of a variant at once, and write what is known of each."""
     for name in names:
@@ -249,9 +242,8 @@ def ours(names: Sequence[str], variants: Sequence[str], dims: Sequence[int], dev
                 if batchless or only_maps or all(file.exists() for file in files):
                     continue
                 files[0].parent.mkdir(parents=True, exist_ok=True)
-                common = {"dropout": dropout_rate(settings["neighbours"], len(splits[0].train)), **settings}
-                common |= {} if steps is None else {"steps": steps}
-                configs = [Config(dim=dim, seed=seed, **common) for seed in SEEDS]
+                more = {} if steps is None else {"steps": steps}
+                configs = [Config(dim=dim, seed=seed, **settings, **more) for seed in SEEDS]
                 began, cpu = time.perf_counter(), time.process_time()
                 found = fit_many(configs, arrays, splits=splits, device=device)
                 seconds = (time.perf_counter() - began) / len(found), (time.process_time() - cpu) / len(found)
@@ -315,12 +307,8 @@ def pictures() -> None:
         parts = np.sort([[int(n) for n in one.split("_")] for one in held["label"]], 1) if name == "cellmix" else None
         label = held["label"] if parts is None else parts[:, 2] / parts.sum(1)
         splits = splits_of(held)[:1] * 2
-        settings: dict[str, Any] = {
-            "likelihood": "nb",
-            "neighbours": "both",
-            "dropout": dropout_rate("both", len(splits[0].train)),
-        }
-        found = fit_many([Config(curvature=c, **settings) for c in (1.0, 0.0)], arrays_of(held), splits=splits)
+        configs = [Config(curvature=c, likelihood="nb", neighbours="both") for c in (1.0, 0.0)]
+        found = fit_many(configs, arrays_of(held), splits=splits)
         figure = Figure(figsize=(8.0, 8.0), layout="constrained")
         for row, one in zip(figure.subplots(2, 2), found, strict=True):
             own = embed(one, arrays_of(held))

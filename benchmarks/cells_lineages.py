@@ -12,7 +12,7 @@ cellmix: groups are the wells with two equal smaller shares, a star of three arm
 share of the prevailing line over all of these wells, `plates` the largest difference of plates in their mean residuals,
 of the share regressed on the pseudotime. paul: the root are the multipotent progenitors; `curve1` and `curve2` are rank
 correlations with the order of slingshot, `apart` tells whether erythrocytes end on another branch than monocytes and
-neutrophils.
+neutrophils. `diffusion…` are the same of diffusion pseudotime on geodesic neighbours of the same map.
 
 Intervals: the molecules of every cell are split at random into two halves, which are placed along the tree of all.
 `halves` is the share of cells for which 0 lies in the 90 % interval of differences of draws of the two posteriors;
@@ -34,7 +34,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from anndata import AnnData, read_h5ad
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.linalg import eigsh
 from scipy.stats import spearmanr
 
 from curvae import CellVAE
@@ -43,7 +44,8 @@ from curvae.data.files import places
 from curvae.hierarchy import Lineage, find_lineage
 from curvae.hierarchy.drivers import draw_places
 from curvae.hierarchy.lineages import nearest_on_tree
-from curvae.maps.embedding import Embedding
+from curvae.maps.cells import add_map
+from curvae.maps.embedding import Embedding, point_distances
 from curvae.training import Config, embed, fit
 from curvae.training.storage import read_json, versions, write_json
 
@@ -81,7 +83,13 @@ def measure(name: str, dim: int, curvature: str, seed: int, epochs: int | None) 
         groups = np.where((shares.sum(1) == 9) & (ordered[:, 0] == ordered[:, 1]), labels, "")
     draws = [draw_places(fitted, embedding, random) for _ in range(DRAWS)]
     found = find_lineage(embedding, groups, ROOTS[name], draws=draws, seed=seed)
-    own = _mixtures(found, groups, shares, data) if name == "cellmix" else _progenitors(found, labels)
+    diffused = diffusion_pseudotime(embedding, found)
+    if name == "cellmix":
+        own: dict[str, Any] = _mixtures(found, groups, shares, data)
+        on = np.flatnonzero(groups != "")
+        own["diffusion"] = float(spearmanr(diffused[on], shares[on].max(1))[0])
+    else:
+        own = _progenitors(found, labels) | _orders(diffused, "diffusion_")
     return {
         **own,
         **_halves(fitted, data, embedding, found, labels if name == "cellmix" else None, random),
@@ -109,13 +117,36 @@ def _mixtures(found: Lineage, groups: np.ndarray, shares: np.ndarray, data: Any)
     }
 
 
-def _progenitors(found: Lineage, labels: np.ndarray) -> dict[str, Any]:
+def diffusion_pseudotime(embedding: Embedding, found: Lineage, components: int = 10) -> np.ndarray:
+    """Return the diffusion pseudotime of Haghverdi et al. (2016), as scanpy has it, on geodesic neighbours of the map.
+
+    The root is the cell that is nearest to that of the lineage.
+    """
+    cells = AnnData(np.zeros((len(embedding), 1)))
+    add_map(cells, embedding)
+    kernel = cells.obsp["curvae_connectivities"].astype(np.float64)
+    for power in (-1.0, -0.5):
+        scale = diags_array(np.asarray(kernel.sum(1)).ravel() ** power)
+        kernel = scale @ kernel @ scale
+    values, vectors = eigsh(kernel, components, v0=np.ones(kernel.shape[0]))
+    weights = np.where(values > 0.9994, 1.0, values / (1 - np.minimum(values, 0.9994)))
+    root = point_distances(embedding.placed, embedding.space, found.nodes.space[:1]).argmin()
+    return np.linalg.norm(weights * (vectors - vectors[root]), axis=1)
+
+
+def _orders(times: np.ndarray, prefix: str = "") -> dict[str, Any]:
+    """Return rank correlations of pseudotimes with the order of slingshot, on its two lineages."""
     obs = read_h5ad(cell_file("paul.h5ad"), backed="r").obs
-    result: dict[str, Any] = {}
+    result = {}
     for curve in (1, 2):
         order = obs[f"slingshot_curve{curve}"].to_numpy()
         on = np.isfinite(order)
-        result[f"curve{curve}"] = float(spearmanr(found.pseudotime[on], order[on])[0])
+        result[f"{prefix}curve{curve}"] = float(spearmanr(times[on], order[on])[0])
+    return result
+
+
+def _progenitors(found: Lineage, labels: np.ndarray) -> dict[str, Any]:
+    result = _orders(found.pseudotime)
     ends = {
         kind: np.bincount(found.branch[labels == kind]).argmax() for kind in ("Erythrocyte", "Monocytes", "Neutrophils")
     }

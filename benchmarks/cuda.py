@@ -33,9 +33,9 @@ from curvae.training.storage import versions
 from .steps import LAWS, OrdinaryVAE, step
 
 ROWS, COLUMNS, HIDDEN, BATCH = 60_000, 784, 600, 128
-KINDS = dict(zip(("euclidean", "wrapped", "riemannian"), LAWS.values(), strict=True))
+KINDS = dict(zip(("euclidean", "wrapped", "riemannian", "sphere"), [*LAWS.values(), {}], strict=True))
 # Bounds for a step of 100 models in milliseconds, and over the Euclidean one.
-BOUNDS = {"wrapped": (1.85, 1.06), "riemannian": (1.85, 1.06)}
+BOUNDS = {"wrapped": (1.85, 1.06), "riemannian": (1.85, 1.06), "sphere": (float("inf"), 1.15)}
 
 
 def seconds(task: Callable[[], object], repeats: int = 3) -> float:
@@ -73,7 +73,8 @@ def resolved(configs: Sequence[Config], rows: int) -> list[Config]:
 
 
 def engine(kind: str, count: int, dim: int, data: Rows) -> BatchEngine:
-    settings = {**KINDS[kind], "likelihood": "bernoulli", "hidden": (HIDDEN,), "dim": dim}
+    spaces = {"space": f"s{dim}"} if kind == "sphere" else KINDS[kind]
+    settings: dict[str, Any] = {**spaces, "likelihood": "bernoulli", "hidden": (HIDDEN,), "dim": dim}
     configs = [Config(**settings, batch_size=BATCH, epochs=80, seed=i) for i in range(count)]
     models = [build(config, COLUMNS).to("cuda") for config in configs]
     index = torch.arange(ROWS, device="cuda").expand(count, -1)

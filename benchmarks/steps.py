@@ -28,6 +28,8 @@ LAWS: dict[str, dict[str, Any]] = {
     "wrapped": {"curvature": 1.0, "posterior": "wrapped"},
     "riemannian": {"curvature": 1.0, "posterior": "riemannian"},
 }
+# A step on a sphere over that on the hyperbolic space of the same dimension, with Riemannian normals on both.
+SPHERE = 1.2
 
 
 class OrdinaryVAE(nn.Module):
@@ -76,14 +78,14 @@ def runs(task: Callable[[], None]) -> bool:
 def tasks(name: str, dim: int, x: Tensor) -> dict[str, Callable[[], None]]:
     """Return a step of the ordinary VAE in bare torch, and one of each of ours, on the rows x of a shape.
 
-    All have the prior scale 1, so that they are the same model in every version.
+    All but those on spheres have the prior scale 1, so that they are the same model in every version.
     """
     _, columns, hidden, likelihood = SHAPES[name][:4]
     plain = OrdinaryVAE(columns, hidden, dim, likelihood)
     made = {"ordinary": step(plain, lambda: plain.loss(x))}
-    for law, settings in LAWS.items():
-        config = Config(dim=dim, hidden=(hidden,), likelihood=likelihood, prior_scale=1.0, **settings)
-        model = build(config, columns)
+    for law, settings in {**LAWS, "sphere": {}}.items():
+        spaces = {"space": f"s{dim}"} if law == "sphere" else {"prior_scale": 1.0, **settings}
+        model = build(Config(dim=dim, hidden=(hidden,), likelihood=likelihood, **spaces), columns)
         made[law] = step(model, lambda m=model: -m.elbo(x).mean())
     return made
 
@@ -108,6 +110,9 @@ def steps(threads: int) -> list[Row]:
                 rows.append(
                     Row(f"{law} step / bare ordinary step, {what}", threads, ms[law], ms["ordinary"], ratio, bound)
                 )
+            ratio, bound = ms["sphere"] / ms["riemannian"], SPHERE if name == "MNIST" else None
+            sphere = f"sphere step / riemannian step, {what}"
+            rows.append(Row(sphere, threads, ms["sphere"], ms["riemannian"], ratio, bound))
             for law in ("wrapped", "riemannian"):
                 peer = f"Pythae {law}"
                 if peer in ms:
