@@ -10,7 +10,7 @@ import numpy as np
 from curvae.data.graph_data import BASELINES
 from curvae.paper.experiment import table_lines
 from curvae.report import Table
-from curvae.training.paired import Paired
+from curvae.training.comparison import Paired
 
 from .graph_census import DIMS, GRAPHS
 

@@ -34,8 +34,8 @@ from curvae.runs.rows_run import embedding_tables
 from curvae.training import Config, fit
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods
-from curvae.training.map_tables import write_tables
 from curvae.training.rows_problem import SAMPLES, plan_rows
+from curvae.training.storage import write_tables
 
 from .memory import peak_mb
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from curvae.training import embed
-from curvae.training.paired import Paired
+from curvae.training.comparison import Paired
 
 from .cells import Cell
 from .data import FOLDS, load, save

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from curvae.maps.statistics import mean_interval
+from curvae.training.comparison import Paired
 from curvae.training.evaluate import stability
-from curvae.training.paired import Paired
 from curvae.training.storage import versions
 
 from . import lost as repeated

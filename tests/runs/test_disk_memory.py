@@ -15,7 +15,7 @@ from curvae.data import load
 from curvae.runs import Reporter
 from curvae.runs.rows_run import embedding_tables
 from curvae.training import Config, fit
-from curvae.training.map_tables import write_tables
+from curvae.training.storage import write_tables
 from processes import child
 
 COLUMNS, FEW, MANY = 400, 5_000, 40_000

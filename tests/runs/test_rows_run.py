@@ -30,7 +30,7 @@ from curvae.hierarchy import explain
 from curvae.models import marginal_likelihood
 from curvae.runs import Reporter, Source, diagnosing, rows_run
 from curvae.runs.rows_run import _beaten, choose_test_share, report_samples
-from curvae.training import Config, Scaling, embed, map_tables, random_split, stacks
+from curvae.training import Config, Scaling, embed, random_split, stacks, storage
 from curvae.training import fit as fit_model
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods
@@ -791,7 +791,7 @@ def parquet_run(trained):
 
 
 def table(path):
-    return map_tables.read_embedding(Path(path))
+    return storage.read_embedding(Path(path))
 
 
 @pytest.mark.usefixtures("_place")
@@ -921,7 +921,7 @@ def test_new_rows_are_embedded_in_pieces(monkeypatch):
     assert curvae("embed", "run", "bare.parquet", "--memory", MEMORY, "-o", "bare.csv").code == 0
     assert table("bare.csv")["id"].tolist() == list(map(str, range(700)))
     np.testing.assert_array_equal(table("bare.csv")["radius"], table("pieces.csv")["radius"])
-    monkeypatch.setattr(map_tables, "PARQUET_ROWS", 700)
+    monkeypatch.setattr(storage, "PARQUET_ROWS", 700)
     monkeypatch.setattr("curvae.runs.trained.NEW_ROWS", 10)
     embedded = curvae("embed", "run", "new.parquet", "--memory", MEMORY).out
     assert "new-embedding.parquet" in embedded and "next: curvae evaluate run new.parquet" in embedded
@@ -1154,7 +1154,7 @@ def _columns_place(monkeypatch, tmp_path, columns_trained):
 
 @pytest.mark.usefixtures("_columns_place")
 def test_all_rows_are_on_the_map_and_groups_are_held_out():
-    table, rows = map_tables.read_embedding(Path("run/embedding.csv")), made()
+    table, rows = storage.read_embedding(Path("run/embedding.csv")), made()
     assert table["id"].tolist() == rows["cell"].tolist() and table["label"].tolist() == rows["kind"].tolist()
     held = set(rows["patient"][table["split"] == "validation"])
     assert held and not held & set(rows["patient"][table["split"] == "train"])
@@ -1194,7 +1194,7 @@ def test_the_rows_of_the_run_are_known_again():
     said = curvae("evaluate", "run", "parts", "--samples", "2", "--json")
     parts = json.loads(said.out)["parts"]
     assert set(parts) == {"train", "validation", "test"}, said
-    table = map_tables.read_embedding(Path("run/embedding.csv"))
+    table = storage.read_embedding(Path("run/embedding.csv"))
     for name in ("validation", "test"):
         assert parts[name]["rows"] == (table["split"] == name).sum()
     write_parts("parts", made(300, seed=9))  # of another table, nothing is known

@@ -17,7 +17,7 @@ from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
 from curvae.runs import view_run, viewing
 from curvae.runs.viewing import read_thinned
-from curvae.training import map_tables
+from curvae.training import storage
 from running import SMALL, config, curvae, refused, untouched, write_table
 
 NAMES = [f"cell{i}" for i in range(40)]
@@ -200,7 +200,7 @@ def written(path, ball, ids=None):
     """The columns of the table of a map that a sample is drawn by."""
     ids = [f"c{i}" for i in range(len(ball))] if ids is None else ids
     table = pd.DataFrame({"id": ids, "label": "", "map_1": ball[:, 0], "map_2": ball[:, 1]})
-    map_tables.write_tables(path, [table])
+    storage.write_tables(path, [table])
     return table
 
 

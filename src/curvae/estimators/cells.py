@@ -26,9 +26,8 @@ from ..data.text_tables import texts_of
 from ..errors import CurvaeError, require
 from ..hierarchy.drivers import explain_along
 from ..hierarchy.lineages import Lineage, find_lineage, require_groups
-from ..maps.cells import add_map
+from ..maps.cells import add_map, transfer_labels
 from ..maps.embedding import Embedding, point_distances
-from ..maps.labels import transfer_labels
 from ..models import Batch
 from ..settings import described, require_choice, require_count
 from ..training.config import Config, choose_device
@@ -36,11 +35,19 @@ from ..training.differential import Populations, compare_populations, split_grou
 from ..training.evaluate import embed, health, likelihoods
 from ..training.fitted import Fitted
 from ..training.fitting import fit
-from ..training.map_tables import embedding_path, embedding_table, read_embedding, write_tables
 from ..training.novelty import fit_scores, held_out_fit, unknown_probability
 from ..training.queries import fit_query
 from ..training.rows import random_split
-from ..training.storage import CONFIG, load_fitted, remove_files, save_fitted
+from ..training.storage import (
+    CONFIG,
+    embedding_path,
+    embedding_table,
+    load_fitted,
+    read_embedding,
+    remove_files,
+    save_fitted,
+    write_tables,
+)
 from .base import Array, plain
 
 __all__ = ["CellVAE"]

@@ -29,12 +29,11 @@ from ..errors import CurvaeError
 from ..maps.statistics import LEVEL, mean_interval
 from ..nn.networks import DecoderKind
 from ..report import Picture, Report, Section, Table, Tone
-from ..runs.folders import today
-from ..runs.run import Reporter
+from ..runs.run import Reporter, today
 from ..settings import ADDED
 from ..training import Config
+from ..training.comparison import Paired
 from ..training.config import few_threads
-from ..training.paired import Paired
 from ..training.storage import json_text, locked, read_json, versions, write_bytes, write_json, write_text
 
 __all__ = [

@@ -1,14 +1,13 @@
 """Runs: from a data source to a folder with a model, a map and a report."""
 
-from ..training.map_tables import embedding_path
+from ..training.storage import embedding_path
 from .demonstration import demonstrate
 from .diagnosing import diagnose_data, diagnose_run, figures, is_run, judge_map
 from .differential import differential_run
 from .lineages import lineage_run
-from .mapping import map_run
 from .pages import faithful_lines
 from .run import GraphSource, Reporter, Source, Step
-from .trained import embed_run, evaluate_run, export_run, impute_run, sample_run
+from .trained import embed_run, evaluate_run, export_run, impute_run, map_run, sample_run
 from .training import compare_run, train_run
 from .viewing import explain_run, view_run
 

@@ -11,8 +11,7 @@ from ..training import Config
 from ..training.comparison import Comparison, compare
 from ..training.storage import write_json
 from . import pages
-from .folders import new_folder, write_report
-from .run import SILENT, Reporter, orientation_of
+from .run import SILENT, Reporter, new_folder, orientation_of, write_report
 
 __all__ = ["demonstrate"]
 

@@ -39,8 +39,7 @@ from ..report import Section
 from ..training.rows import judged_rows
 from ..training.storage import CONFIG, locked, read_description, write_text
 from . import pages
-from .folders import output_file, write_report
-from .run import SILENT, GraphSource, Reporter, Source, Step, known_tree
+from .run import SILENT, GraphSource, Reporter, Source, Step, known_tree, output_file, write_report
 from .viewing import open_map, open_places
 
 __all__ = ["diagnose_data", "diagnose_run", "figures", "is_run", "judge_map"]

@@ -19,10 +19,9 @@ from ..errors import CurvaeError
 from ..plotting.panels import volcano
 from ..report import Section, Table
 from ..training.differential import compare_populations, split_groups
-from ..training.map_tables import write_tables
+from ..training.storage import write_tables
 from . import pages
-from .folders import output_files, write_report
-from .run import SILENT, Reporter
+from .run import SILENT, Reporter, output_files, write_report
 from .trained import open_for, read_rows
 
 __all__ = ["differential_run"]

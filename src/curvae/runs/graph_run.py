@@ -33,9 +33,8 @@ from ..training.graph_problem import (
     graph_facts,
     require_buildable_graph,
 )
-from ..training.map_tables import embedding_table
+from ..training.storage import embedding_table
 from . import pages
-from .folders import write_map
 from .run import (
     GraphSource,
     Reporter,
@@ -47,6 +46,7 @@ from .run import (
     orientation_of,
     require_root,
     view_step,
+    write_map,
 )
 
 __all__ = [

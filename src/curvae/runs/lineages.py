@@ -23,11 +23,9 @@ from ..hierarchy.lineages import require_groups
 from ..maps.embedding import Embedding, orient
 from ..plotting.panels import bands
 from ..report import Picture, Section, Table
-from ..training.map_tables import write_tables
-from ..training.storage import write_text
+from ..training.storage import write_tables, write_text
 from . import pages
-from .folders import output_files, write_report
-from .run import SILENT, Reporter
+from .run import SILENT, Reporter, output_files, write_report
 from .trained import open_for
 from .viewing import find_rows, open_rows, table_columns
 

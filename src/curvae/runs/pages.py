@@ -60,12 +60,11 @@ from ..plotting.maps import EDGES_DRAWN, edges_drawn
 from ..plotting.style import RIM, colouring
 from ..report import Picture, Section, Table
 from ..training import Comparison, Config, Embedding, Fitted, FittedGraph, GraphConfig
-from ..training.comparison import Criterion
+from ..training.comparison import Criterion, Paired
 from ..training.evaluate import Likelihoods, Neighbourhood, Stability, active_dimensions, link_baselines
 from ..training.fitted import FittedModel
 from ..training.graph_problem import GraphComparison, listed
 from ..training.neighbourhoods import group_rows
-from ..training.paired import Paired
 from ..viewer import View
 
 __all__ = [

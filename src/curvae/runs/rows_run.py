@@ -45,10 +45,10 @@ from ..training.comparison import (
 )
 from ..training.evaluate import embed, health, likelihoods, stability
 from ..training.fitting import train_many, train_one
-from ..training.map_tables import embedding_table
 from ..training.novelty import held_out_fit
 from ..training.rows import HELD_OUT, judged_rows, layout_of
 from ..training.rows_problem import left_out_start, plan_rows
+from ..training.storage import embedding_table
 from . import pages
 from .run import (
     DataSource,

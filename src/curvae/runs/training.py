@@ -18,11 +18,9 @@ from ..errors import CurvaeError
 from ..maps.embedding import frames_to_json
 from ..settings import Settings, described
 from ..training import Config
-from ..training.comparison import Comparison, Curvatures
+from ..training.comparison import Comparison, Curvatures, Outcome
 from ..training.fitted import FittedModel
 from ..training.fitting import default_jobs
-from ..training.map_tables import write_tables
-from ..training.paired import Outcome
 from ..training.processes import process_count, require_shareable
 from ..training.storage import (
     CONFIG,
@@ -31,8 +29,8 @@ from ..training.storage import (
     read_description,
     save_fitted,
     write_json,
+    write_tables,
 )
-from .folders import new_folder, write_map, write_report
 from .graph_run import GraphComparisonPlan, GraphTrainingPlan
 from .rows_run import RowsComparisonPlan, RowsTrainingPlan
 from .run import (
@@ -43,6 +41,9 @@ from .run import (
     Source,
     Step,
     given,
+    new_folder,
+    write_map,
+    write_report,
 )
 
 __all__ = ["compare_run", "start_run", "train_run"]

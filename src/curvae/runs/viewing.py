@@ -30,21 +30,23 @@ from ..maps.embedding import Embedding, PlacedFactor
 from ..plotting.maps import edges_drawn
 from ..settings.factors import NAME
 from ..training import FittedGraph
-from ..training.map_tables import coordinate_columns, embedding_path, read_embedding, write_tables
 from ..training.storage import (
     MODEL,
     Loaded,
+    coordinate_columns,
+    embedding_path,
     fitted_class,
     load_fitted,
     read_description,
+    read_embedding,
     read_tensors,
     unfinished_error,
     write_bytes,
+    write_tables,
 )
 from ..viewer import View
 from . import pages
-from .folders import output_file
-from .run import SILENT, Reporter
+from .run import SILENT, Reporter, output_file
 from .trained import NEW_ROWS, open_for, place_data, stored_frames
 
 __all__ = [

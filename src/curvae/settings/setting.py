@@ -267,9 +267,9 @@ LIKELIHOODS: dict[str, str] = {
     "gaussian": "gaussian:GAUSSIAN",
     "unit_gaussian": "gaussian:UNIT_GAUSSIAN",
     "categorical": "categorical:CATEGORICAL",
-    "poisson": "poisson:POISSON",
+    "poisson": "counts:POISSON",
     "nb": "negative_binomial:NB",
-    "zinb": "zero_inflated:ZINB",
+    "zinb": "negative_binomial:ZINB",
     "mixed": "mixed:MIXED",
 }
 """every likelihood by name, with the module of `curvae.models.likelihoods` and the `Family` in it"""

@@ -3,9 +3,8 @@
 from ..data.dataset import Scaling
 from ..maps.embedding import Embedding
 from .build import build
-from .comparison import Comparison, compare, faithfulness_criterion, recovery_criterion
+from .comparison import Comparison, CurvatureSet, compare, faithfulness_criterion, recovery_criterion
 from .config import Config, GraphConfig
-from .curvature_set import CurvatureSet
 from .evaluate import embed, embed_graph, impute, link_baselines, link_figures, missing_links, neighbourhood
 from .fitted import Fitted
 from .fitting import fit, fit_many

@@ -10,11 +10,10 @@ from ..batch import Layout
 from .base import Family, Likelihood, Matrix, row_blocks, stored_values
 from .bernoulli import Bernoulli
 from .categorical import Categorical
+from .counts import Poisson
 from .gaussian import Gaussian
 from .mixed import Mixed
-from .negative_binomial import NegativeBinomial
-from .poisson import Poisson
-from .zero_inflated import ZeroInflated
+from .negative_binomial import NegativeBinomial, ZeroInflated
 
 __all__ = [
     "LIKELIHOODS",

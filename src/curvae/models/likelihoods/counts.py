@@ -12,9 +12,10 @@ from torch import Tensor
 from ...errors import CurvaeError
 from ...settings import RowSettings
 from ..batch import Batch, Layout
-from .base import Likelihood, Matrix, row_blocks, stored_values
+from .base import Family, Likelihood, Matrix, row_blocks, stored_values
 
-__all__ = ["Counts", "refuse_other_than_counts", "unknown_sizes"]
+__all__ = ["POISSON", "Counts", "Poisson", "refuse_other_than_counts", "unknown_sizes"]
+
 
 _FEWEST = 1e-6, 1e-8  # counts, or shares of all counts, at least where a decoder starts
 _STEPS, _FIRST = 2, 0.1  # of Newton's method for the logarithm of a size, and the width of its first differences
@@ -154,3 +155,26 @@ def unknown_sizes(layout: Layout, config: RowSettings) -> tuple[int, ...] | None
     if config.learn_sizes and not layout.total:
         raise CurvaeError("`learn_sizes` needs rows whose sizes are the totals of their counts, as of cells; drop it")
     return layout.batch if config.learn_sizes else None
+
+
+# Counts of independent events.
+
+
+class Poisson(Counts):
+    """Counts with the rate exp(output), multiplied by the `size` of the row where the batch has one (its exposure)."""
+
+    def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
+        log_rate = self.log_rate(outputs, batch)
+        return batch.target * log_rate - log_rate.exp() - torch.lgamma(batch.target + 1.0)
+
+    def draw(self, outputs: Tensor, batch: Batch | None, generator: torch.Generator | None) -> Tensor:
+        return torch.poisson(self.mean(outputs, batch), generator=generator)
+
+
+POISSON = Family(
+    "poisson",
+    "counts",
+    lambda layout, config: Poisson(layout.features, None, layout.total, unknown_sizes(layout, config)),
+    refuse_other_than_counts,
+    uses_size=True,
+)

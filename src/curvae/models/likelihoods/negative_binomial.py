@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ...errors import CurvaeError
 from ...geometry.primitive import Primitive, full_precision
@@ -26,7 +27,8 @@ from ..batch import Batch, Layout
 from .base import Family, Matrix, aligned_blocks
 from .counts import Counts, refuse_other_than_counts, unknown_sizes
 
-__all__ = ["NB", "NegativeBinomial", "nb_entries"]
+__all__ = ["NB", "ZINB", "NegativeBinomial", "ZeroInflated", "nb_entries"]
+
 
 _BOUND = math.log(1e8)  # of |log θ|: beyond it nothing changes but rounding errors
 _LARGE = math.log(30.0)  # log μ from which single precision does not do at 0 either
@@ -273,3 +275,74 @@ def _like(block: Matrix, values: Any) -> Any:
 NB = Family(
     "nb", "counts that vary more than Poisson ones", NegativeBinomial.of, refuse_other_than_counts, uses_size=True
 )
+
+
+# Counts of which some are lost: a zero is either one of the negative binomial, or a dropout. With l the logit of a
+# dropout and n the log-probability of the negative binomial,
+#
+#     log p(0) = log(σ(l) + σ(−l)·eⁿ) = max(l, n) − max(l, 0) + L(l − n) − L(l) with L(a) = log(1 + exp(−|a|)),
+#
+# where no large numbers cancel, and log p(x) = n − max(l, 0) − L(l) for other counts.
+
+_START = -2.0  # logit of a dropout
+
+
+class _ZeroInflatedEntries(Primitive):
+    """log p(x) of every entry from n, l and x."""
+
+    @staticmethod
+    def forward(entries: Tensor, logits: Tensor, x: Tensor) -> Tensor:
+        zero = x.sign().neg_().add_(1.0)  # booleans take several times as long
+        head = entries.lerp(torch.maximum(logits, entries), zero).sub_(logits.relu())
+        lost = (logits - entries).abs_().neg_().exp_().mul_(zero)
+        rest = logits.abs().neg_().exp_()
+        return head.add_(lost.sub_(rest).div_(rest.add_(1.0)).log1p_())  # both logarithms in one
+
+    @staticmethod
+    def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        entries, logits, x = inputs
+        counted = torch.maximum((entries - logits).sigmoid_(), x.sign())  # probability that it is no dropout
+        return counted * grad, counted.add_(logits.sigmoid()).neg_().add_(1.0).mul_(grad)
+
+
+class ZeroInflated(NegativeBinomial):
+    """A negative binomial of which every count is replaced by 0 with a probability, whose logit the decoder gives.
+
+    Arguments:
+        features, total, dispersion, batch, sizes: as of `NegativeBinomial`.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        total: bool = False,
+        dispersion: str = "gene",
+        batch: tuple[int, ...] = (),
+        sizes: tuple[int, ...] | None = None,
+    ) -> None:
+        super().__init__(features, total, dispersion, batch, sizes, further=1)
+
+    def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
+        others, logits = outputs.split([self.outputs - self.features, self.features], -1)
+        return _ZeroInflatedEntries.call(super().entries(others, batch), logits, batch.target)
+
+    def count_parameters(self, outputs: Tensor, batch: Batch | None = None) -> dict[str, Tensor]:
+        """Return "mean" and "dispersions" of the counts before any is lost, and the probability of that, "dropout"."""
+        return {**super().count_parameters(outputs, batch), "dropout": outputs[..., -self.features :].sigmoid()}
+
+    def mean(self, outputs: Tensor, batch: Batch | None = None) -> Tensor:
+        return super().mean(outputs, batch) * (-outputs[..., -self.features :]).sigmoid()
+
+    def draw(self, outputs: Tensor, batch: Batch | None, generator: torch.Generator | None) -> Tensor:
+        lost = outputs[..., -self.features :].sigmoid()
+        drawn = super().draw(outputs, batch, generator)
+        return drawn.masked_fill(torch.empty_like(lost).uniform_(generator=generator) < lost, 0.0)
+
+    def start(self, mean: Tensor) -> Tensor:
+        start = super().start(mean)
+        start[-self.features :] = _START
+        start[: self.features] += F.softplus(start[-self.features :])  # so that the mean is right all the same
+        return start
+
+
+ZINB = Family("zinb", "counts of which some are lost", ZeroInflated.of, refuse_other_than_counts, uses_size=True)

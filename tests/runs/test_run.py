@@ -19,8 +19,8 @@ from curvae import CurvaeError
 from curvae.data import load
 from curvae.data.files import guard, unguard
 from curvae.hierarchy import parse_newick
-from curvae.training import map_tables
-from curvae.training.map_tables import read_embedding
+from curvae.training import storage
+from curvae.training.storage import read_embedding
 from running import SMALL, curvae, write_table
 
 FORMULAS = ["=1+1", '=HYPERLINK("a","b")', "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "-", "-inf"]
@@ -180,7 +180,7 @@ def test_a_long_table_is_a_parquet_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_table("t.csv", rows=30)
     curvae("fit", "t.csv", *SMALL, "-o", "plain")
-    monkeypatch.setattr(map_tables, "PARQUET_ROWS", 30)
+    monkeypatch.setattr(storage, "PARQUET_ROWS", 30)
     answer = curvae("fit", "t.csv", *SMALL, "-o", "run")
     assert "run/embedding.parquet" in answer.out + answer.err
     assert not (tmp_path / "run/embedding.csv").exists()
@@ -189,8 +189,8 @@ def test_a_long_table_is_a_parquet_file(tmp_path, monkeypatch):
     np.testing.assert_allclose(found["tangent_1"], expected["tangent_1"], rtol=1e-12)
     curvae("view", "run", "-o", "map.html")
     pd.testing.assert_frame_equal(
-        map_tables.read_embedding(map_tables.embedding_path(tmp_path / "run")),
-        map_tables.read_embedding(map_tables.embedding_path(tmp_path / "plain")),
+        storage.read_embedding(storage.embedding_path(tmp_path / "run")),
+        storage.read_embedding(storage.embedding_path(tmp_path / "plain")),
     )
     curvae("fit", "t.csv", *SMALL, "-o", "run", "--force")
     assert not list((tmp_path / "run").glob("embedding.csv*"))
@@ -200,5 +200,5 @@ def test_a_parquet_file_that_cannot_be_written_says_what_to_install(tmp_path, mo
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(CurvaeError, match=r"t\.parquet needs pyarrow to be written; pip install .*or write a \.csv"):
-        map_tables.write_tables(tmp_path / "t.parquet", [pd.DataFrame({"id": ["a"]})])
+        storage.write_tables(tmp_path / "t.parquet", [pd.DataFrame({"id": ["a"]})])
     assert not list(tmp_path.iterdir())

@@ -145,7 +145,7 @@ def test_many_points_make_a_small_page():
 
 
 def test_ids_that_are_too_large_are_left_out_and_it_is_told(monkeypatch):
-    monkeypatch.setattr("curvae.viewer.view._BUDGET", 100)
+    monkeypatch.setattr("curvae.viewer._BUDGET", 100)
     view = View(cloud(50), Lorentz(2), ids=[f"a rather long id {k}" for k in range(50)])
     assert view.inside[-1] == "numbers of the points in place of ids, which would make the page too large"
     assert "ids" not in Page(view.fragment()).blocks and Page(view.fragment()).facts["ids"] == "numbers"
@@ -471,7 +471,7 @@ def test_new_rows_are_marked():
 
 def test_the_still_picture_has_all_new_rows(monkeypatch):
     drawn = []
-    monkeypatch.setattr("curvae.viewer.view.latent_map", lambda *given, **more: drawn.append(more["new"]))
+    monkeypatch.setattr("curvae.viewer.latent_map", lambda *given, **more: drawn.append(more["new"]))
     View(cloud(40), Lorentz(2), new=np.arange(40) >= 35).picture("svg", most=10)
     assert drawn[0].sum() == 5 and len(drawn[0]) < 16
 
@@ -629,7 +629,7 @@ def test_pictures_say_what_colours_are(monkeypatch):
         shown = ax.get_legend()
         seen.append(ax.figure.axes[-1].get_ylabel() if shown is None else shown.get_title().get_text())
 
-    monkeypatch.setattr("curvae.viewer.view.latent_map", drawn)
+    monkeypatch.setattr("curvae.viewer.latent_map", drawn)
     space = np.random.default_rng(0).normal(size=(30, 2))
     for column in (list("ab") * 15, np.linspace(0, 1, 30)):
         View(space, Lorentz(2), {"price $": column}).picture("svg")
@@ -643,7 +643,7 @@ def test_view_names_nodes(monkeypatch):
         graph_map(ax, *given, **more)
         named.append([text.get_text() for text in ax.texts])
 
-    monkeypatch.setattr("curvae.viewer.view.graph_map", drawn)
+    monkeypatch.setattr("curvae.viewer.graph_map", drawn)
     pd.DataFrame({"a": ["hub"] * 9, "b": list("bcdefghij")}).to_csv("edges.csv", index=False)
     assert curvae("graph", "edges.csv", "-o", "run", "--splits", "0", "--epochs", "2").code == 0
     for words in ((), ("--names", "1")):
