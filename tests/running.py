@@ -57,8 +57,8 @@ def undrawn() -> Iterator[None]:
     drawn = dict.fromkeys(names, _Blank()) | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
     with (
         mock.patch.multiple("curvae.runs.pages", **drawn),
-        mock.patch("curvae.runs.lineages.bands", _Blank()),
-        mock.patch("curvae.runs.differential.volcano", _Blank()),
+        mock.patch("curvae.runs.groups.bands", _Blank()),
+        mock.patch("curvae.runs.groups.volcano", _Blank()),
     ):
         yield
 

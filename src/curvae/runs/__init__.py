@@ -3,8 +3,7 @@
 from ..training.storage import embedding_path
 from .demonstration import demonstrate
 from .diagnosing import diagnose_data, diagnose_run, figures, is_run, judge_map
-from .differential import differential_run
-from .lineages import lineage_run
+from .groups import differential_run, lineage_run
 from .pages import faithful_lines
 from .run import GraphSource, Reporter, Source, Step
 from .trained import embed_run, evaluate_run, export_run, impute_run, map_run, sample_run
