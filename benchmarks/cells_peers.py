@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", nargs="+")
     parser.add_argument("--methods", nargs="+", default=["scVI", "PCA + Harmony"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     methods = {"scVI": scvi_model, "PCA + Harmony": harmony}
@@ -96,7 +97,7 @@ def main() -> None:
         with np.load(asked.folder / "data" / f"{name}.npz") as stored:
             held = dict(stored)
         x = sparse.csr_array((held["data"], held["indices"], held["indptr"]), shape=tuple(held["shape"]))
-        for seed in SEEDS:
+        for seed in asked.seeds:
             for method in asked.methods:
                 for dim in DIMS:
                     file = asked.folder / "peers" / f"{name}-{method}-{dim}-{seed}.npz"
