@@ -24,6 +24,8 @@ ACROSS = {
     "nn/test_transforms.py": "geometry, distributions and layers, each under torch.compile, vmap and grad",
     "runs/test_product_runs.py": "one trained product of spaces, in every command",
     "runs/test_cell_runs.py": "cell files in every command",
+    "runs/test_rows_run.py": "rows in `curvae fit` and `compare`, from files to reports",
+    "runs/test_graph_run.py": "graphs in `curvae graph` and `compare`, from files to reports",
     "runs/test_mapping.py": "cells of new batches on their way to a map with labels",
     "runs/test_disk_memory.py": "the peak memory of reading, training and writing",
     "training/test_cuda.py": "what needs a CUDA device, to be run by its name where there is one",

@@ -277,9 +277,9 @@ def test_the_folder_is_locked_to_the_end_of_a_run(monkeypatch):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held.append(name)
 
-    from curvae.runs import rows_run, training
+    from curvae.runs import plans, training
 
-    for module, name in ((rows_run, "train_one"), (training, "write_report"), (training, "save_fitted")):
+    for module, name in ((plans, "train_one"), (training, "write_report"), (training, "save_fitted")):
         plain = getattr(module, name)
         monkeypatch.setattr(
             module, name, lambda *args, plain=plain, name=name, **more: (look(name), plain(*args, **more))[1]

@@ -18,7 +18,7 @@ from curvae.training.rows_problem import plan_rows
 @pytest.fixture
 def bare(monkeypatch):
     """Without what fresh weights add to the places."""
-    monkeypatch.setattr(import_module("curvae.training.build"), "_RANDOM", 0.0)
+    monkeypatch.setattr(import_module("curvae.training.fitted"), "_RANDOM", 0.0)
 
 
 def rows(count=60, columns=5, seed=0):

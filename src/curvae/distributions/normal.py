@@ -223,14 +223,6 @@ class HyperbolicNormal(Validated):
         """
         return self._draw(noise)[0]
 
-    def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
-        return self.transform(self.noise(sample_shape))
-
-    def rsample_and_log_prob(self, sample_shape: Shape = torch.Size()) -> tuple[Tensor, Tensor]:
-        """Return a draw and its log-density, computed from the draw's own displacement: exact however far the draw
-        lies."""
-        return self.transform_and_log_prob(self.noise(sample_shape))
-
     def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Compute `transform` together with the log-density of the draw."""
         z, w, v = self._draw(noise)
@@ -496,10 +488,3 @@ class ProductNormal(Validated):
         parts = zip(self.factors, noise.split(self._noise_widths, -1), strict=True)
         draws, densities = zip(*(factor.transform_and_log_prob(part) for factor, part in parts), strict=True)
         return torch.cat(draws, -1), torch.stack(densities).sum(0)
-
-    def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
-        return self.transform(self.noise(sample_shape))
-
-    def rsample_and_log_prob(self, sample_shape: Shape = torch.Size()) -> tuple[Tensor, Tensor]:
-        """Return a draw and its log-density."""
-        return self.transform_and_log_prob(self.noise(sample_shape))

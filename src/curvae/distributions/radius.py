@@ -67,9 +67,9 @@ class Radius(Validated):
         kappa = stretch(square, self._q, self._kernel, exact=self.scale.dtype == torch.float64)
         return (self._sigma * kappa * square.sqrt()).to(self.scale.dtype)
 
-    def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
+    def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
         shape = self._extended_shape(sample_shape) + (self.dim,)
-        return self.transform(torch.randn(shape, dtype=self.scale.dtype, device=self.scale.device))
+        return torch.randn(shape, dtype=self.scale.dtype, device=self.scale.device)
 
     def log_prob(self, value: Tensor) -> Tensor:
         value = self._checked(value)
@@ -229,14 +229,6 @@ class SphericalUniform(Validated):
     def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
         """Return standard normal noise for draws of the given shape."""
         return torch.randn(self._extended_shape(sample_shape), dtype=self.dtype, device=self.device)
-
-    def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute `transform` together with the log-density of the draw."""
-        z = self.transform(noise)
-        return z, self.log_prob(z)
-
-    def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
-        return self.transform(self.noise(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         value = self._checked(value)

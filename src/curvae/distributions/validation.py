@@ -114,6 +114,26 @@ class Validated(Distribution):
         """How many standard normal numbers make a draw."""
         return self.event_shape[0]
 
+    def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
+        """Return standard normal noise for draws of the given shape."""
+        raise NotImplementedError
+
+    def transform(self, noise: Tensor) -> Tensor:
+        """Return the draw made from standard normal `noise` of shape (…, d): a pure function."""
+        raise NotImplementedError
+
+    def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute `transform` together with the log-density of the draw."""
+        z = self.transform(noise)
+        return z, self.log_prob(z)
+
+    def rsample(self, sample_shape: Shape = torch.Size()) -> Tensor:
+        return self.transform(self.noise(sample_shape))
+
+    def rsample_and_log_prob(self, sample_shape: Shape = torch.Size()) -> tuple[Tensor, Tensor]:
+        """Return a draw and its log-density, which is exact however far the draw lies."""
+        return self.transform_and_log_prob(self.noise(sample_shape))
+
     def _expanded(self, batch_shape: Shape, instance: Any) -> Self:
         """Return a copy with another batch shape, to which the caller expands the parameters."""
         torch.empty(self._batch_shape, device="meta").expand(batch_shape)  # raises unless it can be

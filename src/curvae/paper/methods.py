@@ -37,8 +37,8 @@ from ..models.likelihoods.base import Matrix
 from ..nn import Curvature, decoder
 from ..nn.layers import Curved
 from ..training import Config, Embedding, Fitted, Rows, Scaling, Split, build, fit_many
-from ..training.build import seeded
 from ..training.evaluate import Likelihoods, active_dimensions, likelihoods_many
+from ..training.fitted import seeded
 from ..training.storage import read_tensors, write_tensors
 from .experiment import Shard, Workspace
 

@@ -26,9 +26,9 @@ from ..plotting import PALETTE, confusion, figure_bytes, quiet
 from ..report import Picture, Section, Table
 from ..settings import DistributionKind
 from ..training import Config, Fitted, Rows, Scaling, Split, embed, random_split
-from ..training.build import seeded
 from ..training.config import GraphConfig
 from ..training.evaluate import link_figures
+from ..training.fitted import seeded
 from ..training.graph_problem import START, build_graph_model, fit_graphs
 from .experiment import (
     PLAIN,

@@ -49,7 +49,7 @@ from ..training.storage import (
     write_tables,
 )
 from . import pages
-from .rows_run import embedding_tables, sample_split
+from .plans import embedding_tables, sample_split
 from .run import SILENT, GraphSource, Reporter, Source, Step, missing_as_run, output_file, output_files, write_array
 
 __all__ = [

@@ -31,8 +31,7 @@ from ..training.storage import (
     write_json,
     write_tables,
 )
-from .graph_run import GraphComparisonPlan, GraphTrainingPlan
-from .rows_run import RowsComparisonPlan, RowsTrainingPlan
+from .plans import GraphComparisonPlan, GraphTrainingPlan, RowsComparisonPlan, RowsTrainingPlan
 from .run import (
     SILENT,
     DataSource,

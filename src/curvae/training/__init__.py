@@ -2,11 +2,10 @@
 
 from ..data.dataset import Scaling
 from ..maps.embedding import Embedding
-from .build import build
 from .comparison import Comparison, CurvatureSet, compare, faithfulness_criterion, recovery_criterion
 from .config import Config, GraphConfig
 from .evaluate import embed, embed_graph, impute, link_baselines, link_figures, missing_links, neighbourhood
-from .fitted import Fitted
+from .fitted import Fitted, build
 from .fitting import fit, fit_many
 from .graph_problem import FittedGraph, compare_graph, fit_graph, fit_graphs
 from .rows import Rows, Split, random_split

@@ -36,9 +36,9 @@ from ..maps.faithfulness import Agreement, Places, Ranks, neighbour_ranks, place
 from ..maps.statistics import LEVEL, Array, Index, Rows, euclidean, rank_correlation
 from ..models import Layout
 from ..settings import Settings
-from .build import Effects, require_buildable
 from .config import Config, require_count
 from .evaluate import Stability, stability
+from .fitted import Effects, require_buildable
 from .fitting import default_jobs, train_many
 from .rows import HELD_OUT, Data, Split, random_split
 from .rows_problem import SAMPLES, plan_rows, scaling_for

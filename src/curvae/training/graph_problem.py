@@ -23,12 +23,11 @@ from ..errors import CurvaeError
 from ..models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, PairSampler, Posterior, Terms
 from ..models.graph_vae import AnyPairs, WeightedEdges, exact, joined_nodes, pair_count
 from ..nn import Adjacency, AdjacencyMaker, FreeVectors, GraphEncoder, Popularity
-from .build import make_space, seeded
 from .comparison import Comparison, ComparisonPlan, Curvatures, compare_splits, curved_values
 from .config import GraphConfig
 from .engine import Engine, EpochResult, Failure
 from .evaluate import embed_graph, hidden_links
-from .fitted import FittedModel, Record, Stored, restored_model
+from .fitted import FittedModel, Record, Stored, make_space, restored_model, seeded
 from .fitting import train_many, train_one
 from .rows_problem import digest
 from .stacks import Judged, ModelInTraining, Problem, Task, require_one_each

@@ -22,7 +22,7 @@ from ..maps.faithfulness import spectral_places
 from ..maps.statistics import Bridge, bridged, neighbour_graph, principal_axes
 from ..models import VAE, Batch, Likelihood
 from ..settings import COMPONENTS, NeighbourKind
-from .build import Effects
+from .fitted import Effects
 from .rows import Rows
 
 __all__ = [

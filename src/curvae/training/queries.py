@@ -18,10 +18,9 @@ from torch import Tensor
 from ..data import Dataset, Schema
 from ..models import VAE
 from ..models.likelihoods.counts import Counts
-from .build import build
 from .config import Config
 from .engine import BatchEngine
-from .fitted import Fitted
+from .fitted import Fitted, build
 from .fitting import train_one
 from .rows import Split
 from .rows_problem import RowsProblem, RowsTask, plan_rows

@@ -23,11 +23,10 @@ from ..models import LIKELIHOODS, VAE, Layout, Likelihood
 from ..models.likelihoods import choose_likelihood
 from ..models.likelihoods.base import row_blocks
 from ..settings import resolve_defaults
-from .build import Effects, build
 from .config import Config
 from .engine import BatchEngine
 from .evaluate import embed, likelihoods_many
-from .fitted import Fitted
+from .fitted import Effects, Fitted, build
 from .neighbourhoods import Neighbourhood, Neighbourhoods, neighbourhood
 from .rows import HELD_OUT, Data, RowPool, Rows, Split, layout_of, random_split
 from .stacks import Judged, ModelInTraining, Problem, Task, require_one_each
