@@ -48,8 +48,8 @@ from curvae.plotting import disc, fit_window
 from curvae.plotting.style import colouring
 from curvae.training import Config, Fitted, embed, fit_many
 from curvae.training.evaluate import likelihoods
+from curvae.training.fitting import plan_rows
 from curvae.training.rows import Split, random_split
-from curvae.training.rows_problem import plan_rows
 from curvae.training.storage import read_json, versions, write_json
 
 from .examples import IMAGES, shrink

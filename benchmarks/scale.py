@@ -34,7 +34,7 @@ from curvae.runs.plans import embedding_tables
 from curvae.training import Config, fit
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods
-from curvae.training.rows_problem import SAMPLES, plan_rows
+from curvae.training.fitting import SAMPLES, plan_rows
 from curvae.training.storage import write_tables
 
 from .memory import peak_mb

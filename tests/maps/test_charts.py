@@ -24,7 +24,7 @@ from curvae.nn.space import FACTORS
 from curvae.plotting import geodesics, latent_map
 from curvae.settings import parse_space
 from curvae.settings.factors import LETTERS
-from curvae.training import Config, GraphConfig, embed, fit, fit_many, rows_problem
+from curvae.training import Config, GraphConfig, embed, fit, fit_many, fitting
 from curvae.training.fitted import Fitted
 from curvae.training.storage import load_fitted
 from paths import ROOT
@@ -212,7 +212,7 @@ def test_a_start_on_spheres_is_that_of_the_data():
 
 
 def test_a_start_that_is_left_out_is_noted(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows_problem, "_UNFOLDED", 30)
+    monkeypatch.setattr(fitting, "_UNFOLDED", 30)
     monkeypatch.chdir(tmp_path)
     _, x = turned()
     note = "training does not begin unfolded, as there are more than 30 training rows"
@@ -224,7 +224,7 @@ def test_a_start_that_is_left_out_is_noted(tmp_path, monkeypatch):
     assert note in " ".join(found.err.split()) and note in Path("run/report.html").read_text()
     monkeypatch.undo()
     arrays = SimpleNamespace(on_disk=True)
-    assert "the table is on disk" in rows_problem.left_out_start(Config(space="s1"), arrays, None)[0]
+    assert "the table is on disk" in fitting.left_out_start(Config(space="s1"), arrays, None)[0]
 
 
 def test_what_a_sphere_cannot_have_is_said():

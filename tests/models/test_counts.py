@@ -12,7 +12,7 @@ from curvae.errors import CurvaeError
 from curvae.models import LIKELIHOODS, Batch, Layout, NegativeBinomial, Poisson, Stack, ZeroInflated
 from curvae.training import Config, build, fit
 from curvae.training.fitted import restored_model
-from curvae.training.rows_problem import plan_rows
+from curvae.training.fitting import plan_rows
 
 COUNTED = pytest.mark.parametrize("name", ["poisson", "nb", "zinb"])
 

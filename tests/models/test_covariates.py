@@ -30,8 +30,8 @@ from curvae.nn.layers import Curved
 from curvae.training import Config, build, compare, fit, fit_many, random_split
 from curvae.training.evaluate import embed, likelihoods
 from curvae.training.fitted import Effects
+from curvae.training.fitting import scaling_for
 from curvae.training.rows import layout_of
-from curvae.training.rows_problem import scaling_for
 from running import SMALL, config, curvae, refused, write_table
 
 FEATURES, TOLD, ROWS = 4, 3, 5

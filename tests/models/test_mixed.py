@@ -19,7 +19,7 @@ from curvae.models import LIKELIHOODS, Batch, Bernoulli, Gaussian, Layout, Mixed
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, build, embed, fit, fit_many
 from curvae.training.evaluate import likelihoods
-from curvae.training.rows_problem import plan_rows
+from curvae.training.fitting import plan_rows
 from curvae.training.storage import load_fitted, save_fitted
 from running import config, curvae, refused
 

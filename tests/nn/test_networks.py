@@ -23,7 +23,7 @@ from curvae.settings import resolve_defaults
 from curvae.training import Config, build, embed, fit, fit_many
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods
-from curvae.training.rows_problem import plan_rows
+from curvae.training.fitting import plan_rows
 from stacking import alone, assert_as_alone
 from trainings import CapturedEngine
 

@@ -85,7 +85,7 @@ def test_captured_neighbourhoods_are_the_plain_ones(all_pairs, count, settings):
         (sparse.csr_array, 0, 0),
     ):
         with (
-            mock.patch("curvae.training.rows_problem._CAPTURE", capture),
+            mock.patch("curvae.training.fitting._CAPTURE", capture),
             mock.patch("curvae.training.neighbourhoods._ALL_PAIRS", all_pairs),
             mock.patch("curvae.training.neighbourhoods._CROWDED", 1),
             mock.patch("torch.cuda.mem_get_info", return_value=(free, 1 << 40)),
@@ -104,7 +104,7 @@ def test_captured_rates_fall_early_as_the_plain_ones_do(count):
     early = replace(SMALL, epochs=60, learning_rate=0.2, cooldown=0.5, validation=0.3, patience=3)
     configs, x, found = [replace(early, seed=seed) for seed in range(count)], numbers(44, 5), []
     for capture in (10**9, 0):
-        with mock.patch("curvae.training.rows_problem._CAPTURE", capture):
+        with mock.patch("curvae.training.fitting._CAPTURE", capture):
             made = fit_many(configs, x, device="cuda", dtype=torch.float64)
         found.append([[record["elbo"] for record in one.history] for one in made])
     assert max(map(len, found[0])) < 30

@@ -29,8 +29,8 @@ from curvae.training import (
 from curvae.training.comparison import faithfulness_criterion
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods
+from curvae.training.fitting import plan_rows
 from curvae.training.rows import SHARDS, BatchShard, DiskRows, RowPool, Rows, StackedRows, shard_order
-from curvae.training.rows_problem import plan_rows
 from disk_data import COLUMNS, MEMORY, mixed_table, numbered, write_parts
 from trainings import CapturedEngine, assert_same, killed_at_write, state
 

@@ -16,8 +16,8 @@ from curvae.settings import resolve_defaults
 from curvae.training import Config, Scaling, build, fit, fit_many
 from curvae.training import engine as engines
 from curvae.training.engine import Adam, BatchEngine, GroupOptions
+from curvae.training.fitting import plan_rows, validation_rows
 from curvae.training.rows import RowPool
-from curvae.training.rows_problem import plan_rows, validation_rows
 from trainings import SMALL, CapturedEngine, assert_all_same, assert_same, interrupted, rows, state
 
 pytestmark = pytest.mark.usefixtures("quick_tracing")

@@ -23,6 +23,7 @@ from curvae.models import Batch, Layout
 from curvae.settings import choose_neighbours, resolve_defaults
 from curvae.training import Config, build, fit, fit_many
 from curvae.training.engine import BatchEngine
+from curvae.training.fitting import plan_rows
 from curvae.training.neighbourhoods import (
     Neighbourhood,
     Neighbourhoods,
@@ -35,7 +36,6 @@ from curvae.training.neighbourhoods import (
     neighbourhood,
 )
 from curvae.training.rows import Rows, layout_of
-from curvae.training.rows_problem import plan_rows
 from trainings import CapturedEngine
 
 CPU = torch.device("cpu")

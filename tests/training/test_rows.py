@@ -13,9 +13,8 @@ from scipy import sparse, stats
 from curvae.errors import CurvaeError
 from curvae.models import Batch, Layout, Stack
 from curvae.settings import resolve_defaults
-from curvae.training import Config, Rows, Scaling, build, captured, engine, fit, fit_many, random_split
-from curvae.training.captured import CapturedStep, prefetch
-from curvae.training.engine import BatchEngine
+from curvae.training import Config, Rows, Scaling, build, engine, fit, fit_many, random_split
+from curvae.training.engine import BatchEngine, CapturedStep, prefetch
 from curvae.training.rows import RowPool
 from trainings import CapturedEngine
 
@@ -280,7 +279,7 @@ def test_warming_up_before_a_capture_changes_nothing(form):
         return function
 
     configs = [replace(SMALL, seed=seed, cooldown=0.5) for seed in range(2)]
-    with mock.patch.object(captured, "capture", warmed):
+    with mock.patch.object(engine, "capture", warmed):
         assert_same_training(configs, numbers(44), form, epochs=2)
 
 

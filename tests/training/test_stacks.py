@@ -29,9 +29,9 @@ from curvae.models import Layout
 from curvae.training import Scaling, build, engine, fit, fit_many, fitting, random_split, stacks
 from curvae.training.engine import BatchEngine, losses
 from curvae.training.fitted import METRICS, Fitted
+from curvae.training.fitting import RowsTask, plan_rows
 from curvae.training.fitting import stacks as partition
 from curvae.training.rows import RowPool
-from curvae.training.rows_problem import RowsTask, plan_rows
 from curvae.training.stacks import existing_checkpoints, visible_folder
 from curvae.training.storage import read_tensors, write_tensors
 from processes import child, kill, wait
@@ -860,7 +860,7 @@ def test_other_blocks_are_other_data():
 
 
 def test_data_are_looked_at_once_and_only_for_a_folder(tmp_path):
-    with mock.patch("curvae.training.rows_problem.hash_rows") as looks:
+    with mock.patch("curvae.training.fitting.hash_rows") as looks:
         fit_many(seeds(3, CHECKPOINT_SMALL), rows())
         assert not looks.called
         fit_many(seeds(3, CHECKPOINT_SMALL), rows(), folder=tmp_path)

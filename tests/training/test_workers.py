@@ -30,8 +30,7 @@ from curvae.runs import Source, compare_run
 from curvae.training import Config, build, engine, fit_many, fitting
 from curvae.training.comparison import compare
 from curvae.training.engine import losses
-from curvae.training.fitting import train_many
-from curvae.training.rows_problem import plan_rows
+from curvae.training.fitting import plan_rows, train_many
 from processes import child, kill, start_server, wait
 from running import curvae, write_table
 from trainings import SMALL, X

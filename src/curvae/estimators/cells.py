@@ -35,8 +35,7 @@ from ..training.differential import Populations, compare_populations, split_grou
 from ..training.evaluate import embed, health, likelihoods
 from ..training.fitted import Fitted
 from ..training.fitting import fit
-from ..training.novelty import fit_scores, held_out_fit, unknown_probability
-from ..training.queries import fit_query
+from ..training.queries import fit_query, fit_scores, held_out_fit, unknown_probability
 from ..training.rows import random_split
 from ..training.storage import (
     CONFIG,

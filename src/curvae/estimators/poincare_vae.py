@@ -32,9 +32,8 @@ from ..settings import NeighbourKind, require_choice
 from ..training.config import Config, choose_device, require_count
 from ..training.evaluate import embed, impute, likelihoods
 from ..training.fitted import Fitted
-from ..training.fitting import fit, fit_many
+from ..training.fitting import fit, fit_many, left_out_start
 from ..training.rows import HELD_OUT, layout_of, random_split
-from ..training.rows_problem import left_out_start
 from .base import Array, MapEstimator, coordinates, nearest, plain, shape_rows, space_parts, weighted
 
 __all__ = [

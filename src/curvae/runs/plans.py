@@ -56,7 +56,7 @@ from ..training.evaluate import (
     stability,
 )
 from ..training.fitted import require_buildable
-from ..training.fitting import train_many, train_one
+from ..training.fitting import left_out_start, plan_rows, train_many, train_one
 from ..training.graph_problem import (
     FittedGraph,
     compare_graph,
@@ -65,9 +65,8 @@ from ..training.graph_problem import (
     graph_facts,
     require_buildable_graph,
 )
-from ..training.novelty import held_out_fit
+from ..training.queries import held_out_fit
 from ..training.rows import HELD_OUT, judged_rows, layout_of
-from ..training.rows_problem import left_out_start, plan_rows
 from ..training.storage import embedding_table
 from . import pages
 from .run import (

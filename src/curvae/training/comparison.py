@@ -39,9 +39,8 @@ from ..settings import Settings
 from .config import Config, require_count
 from .evaluate import Stability, stability
 from .fitted import Effects, require_buildable
-from .fitting import default_jobs, train_many
+from .fitting import SAMPLES, default_jobs, plan_rows, scaling_for, train_many
 from .rows import HELD_OUT, Data, Split, random_split
-from .rows_problem import SAMPLES, plan_rows, scaling_for
 from .stacks import Judged, Listener, Problem, TaskT, Warn, train_stack
 
 __all__ = [

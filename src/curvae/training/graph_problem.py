@@ -28,8 +28,7 @@ from .config import GraphConfig
 from .engine import Engine, EpochResult, Failure
 from .evaluate import embed_graph, hidden_links
 from .fitted import FittedModel, Record, Stored, make_space, restored_model, seeded
-from .fitting import train_many, train_one
-from .rows_problem import digest
+from .fitting import digest, train_many, train_one
 from .stacks import Judged, ModelInTraining, Problem, Task, require_one_each
 
 __all__ = [
