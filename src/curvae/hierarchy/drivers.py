@@ -21,6 +21,7 @@ from .lineages import Lineage
 __all__ = ["Drivers", "Expected", "draw_places", "expected_rows", "explain", "explain_along"]
 
 _UNIT_ROWS = 500  # of the map, from which the unit of a column is measured
+_DECODED = 2**22  # expected values held at once
 
 
 class TrainedVAE(Protocol):
@@ -213,7 +214,8 @@ def _along(
     mean = _expected(fitted, points[0], contexts)
     if features is None:
         features = np.argsort(-np.ptp(mean, axis=0) / unit, kind="stable")[: max(1, columns)]
-    values = np.stack([_expected(fitted, way, contexts, features) for way in points[1:]])  # (draws, steps, k)
+    drawn = _expected(fitted, np.concatenate(points[1:]), contexts, features)
+    values = drawn.reshape(len(points) - 1, len(t), -1)  # (draws, steps, k)
     tails = (1 - level) / 2, (1 + level) / 2
     low, high = np.quantile(values, tails, axis=0)
     change_low, change_high = np.quantile(values[:, -1] - values[:, 0], tails, axis=0)
@@ -284,7 +286,7 @@ def draw_places(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator
 
 def _expected(fitted: TrainedVAE, points: Array, contexts: Array, features: Any = slice(None)) -> Array:
     """Compute expected values of features at points, in original units, averaged over covariates (contexts, ·)."""
-    parts = np.array_split(points, -(-len(points) // 4096))
+    parts = np.array_split(points, -(-len(points) * fitted.layout.features // _DECODED))
     return np.concatenate(
         [
             sum(fitted.reconstruct(part, context=np.tile(one, (len(part), 1)))[:, features] for one in contexts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Literal, get_args
 
-from jinja2 import Template
+from jinja2 import Environment, PackageLoader
 
 from ..errors import CurvaeError
 
@@ -25,6 +25,8 @@ Tone = Literal["good", "neutral", "bad"]
 
 # A sign or a bound, then a digit; or an empty cell.
 _NUMBER = re.compile(r"[-−+±<>≤≥≈~ ]*(\.?\d|inf\b|nan\b)|[-−–—\s]*$", re.IGNORECASE)
+
+_TEMPLATES = Environment(loader=PackageLoader(__package__, ""), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 # The paper whose model the software implements, as in CITATION.cff.
 _AUTHORS = (
@@ -196,8 +198,7 @@ class Report:
 
             style, script = style + viewer.style(), viewer.script()
             script_hash = viewer.policy(script)
-        source = folder.joinpath("page.html").read_text("utf-8")
-        page = Template(source, autoescape=True, trim_blocks=True, lstrip_blocks=True).render(
+        page = _TEMPLATES.get_template("page.html").render(
             report=self,
             style=style,
             script=script,
