@@ -8,7 +8,6 @@ import pytest
 
 from curvae.data.column_statistics import MissingValuesError
 from curvae.errors import CurvaeError, FixableError
-from curvae.runs.viewing import RefusedRowsError
 from curvae.training import Config, GraphConfig
 
 FIXES = [[("missing", "model"), ("missing", "mean")], [("id", "name")]]
@@ -39,7 +38,6 @@ def test_parameter_and_value_are_given_by_name():
     [
         CurvaeError("there are gaps", parameter="missing", value="drop"),
         CurvaeError("`dim` is 0", value=0),
-        RefusedRowsError("no row is called a"),
         FixableError("there are gaps", FIXES, "fill them in"),
         MissingValuesError("column 'a' has gaps", ("mean", "drop")),
     ],

@@ -167,7 +167,7 @@ def _read_h5ad(path: Path, layer: str | None, needed: set[str], storage: Storage
         for frame in (obs, var):
             _encoding(frame)
         shape = tuple(map(int, file[place].attrs.get("shape", getattr(file[place], "shape", ()))))
-        names, genes = (_texts(_column(frame, frame.attrs["_index"])) for frame in (obs, var))
+        names, genes = (texts_of(_column(frame, frame.attrs["_index"])) for frame in (obs, var))
         if shape != (len(names), len(genes)):
             raise ValueError(f"{place} has shape {shape}, with {len(names):,} cells and {len(genes):,} genes")
         columns = [str(name) for name in obs.attrs["column-order"]]
@@ -189,10 +189,6 @@ def _place(name: str, layer: str | None, layers: Sequence[str], has_matrix: bool
     if layer is None and not has_matrix:
         raise CurvaeError(f"{name} has no matrix X; name the layer that holds counts with `layer=…`: {known}")
     return "X" if layer is None else f"layers/{layer}"
-
-
-def _texts(values: Any) -> NDArray[np.str_]:
-    return texts_of(pd.Series(values))
 
 
 def _flags(values: Any) -> NDArray[np.bool_] | None:
@@ -275,7 +271,7 @@ def _read_10x(path: Path, layer: str | None, needed: set[str], storage: Storage 
         )
         ids, names, kinds = (group[place].asstr()[...] if place in group else None for place in places)
         cells, shape = group["barcodes"].asstr()[...], group["shape"][...][::-1]
-    return _of_10x(path, _matrix(HdfRows(path, groups[0], shape), storage), _texts(cells), ids, names, kinds)
+    return _of_10x(path, _matrix(HdfRows(path, groups[0], shape), storage), texts_of(cells), ids, names, kinds)
 
 
 def is_cell_folder(path: Path) -> bool:
@@ -308,7 +304,7 @@ def _read_10x_folder(path: Path, layer: str | None, needed: set[str], storage: S
         )
     width = min(map(len, features), default=1)
     ids, names, kinds = ([line[j] for line in features] if j < width else None for j in range(3))
-    return _of_10x(path, x, _texts([line[0] for line in cells]), ids, names, kinds)
+    return _of_10x(path, x, texts_of([line[0] for line in cells]), ids, names, kinds)
 
 
 def _of_10x(path: Path, x: Matrix, cells: NDArray[np.str_], ids: Any, names: Any, kinds: Any) -> Cells:
@@ -317,9 +313,9 @@ def _of_10x(path: Path, x: Matrix, cells: NDArray[np.str_], ids: Any, names: Any
     Genes are called by their names; where several have the same, by their ids.
     """
     messages = Messages()
-    genes = _texts(ids if names is None else names)
+    genes = texts_of(ids if names is None else names)
     if (shared := np.isin(genes, repeated_texts(genes))).any() and names is not None:
-        genes = np.where(shared, _texts(ids), genes)
+        genes = np.where(shared, texts_of(ids), genes)
         messages.note(f"{count(int(shared.sum()), 'gene')} that share a name are called by their ids.")
     found = Cells(path, x, _table(path, pd.DataFrame(index=range(len(cells)))), cells, genes, messages=messages)
     if kinds is None or (expressed := np.asarray(kinds) == "Gene Expression").all():
@@ -380,7 +376,7 @@ def read_anndata(
         _place(path.name, layer, [*adata.layers], adata.X is not None)
         x = as_matrix(adata.X if layer is None else adata.layers[layer], path.name)
         cells = Cells(path, x, _table(path, obs), np.empty(0, np.str_), np.empty(0, np.str_), layers=[*adata.layers])
-    names, genes_there = (_texts(index) for index in (adata.obs_names, adata.var_names))
+    names, genes_there = (texts_of(index) for index in (adata.obs_names, adata.var_names))
     marked = _flags(adata.var.get("highly_variable"))
     cells = replace(cells, obs=_table(path, obs), names=names, genes=genes_there, marked=marked)
     return _sort_cells(cells, roles, schema, storage, layer, genes)

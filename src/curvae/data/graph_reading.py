@@ -712,7 +712,7 @@ def from_geometric(data: Any, weighted: bool) -> RawGraph:
         raw.features = x.reshape(nodes, -1).astype(np.float64)
         raw.feature_names = feature_names(raw.features.shape[1])
     if y is not None and y.size == nodes:
-        raw.labels, raw.label_name = texts_of(pd.Series(y.reshape(-1))), "y"
+        raw.labels, raw.label_name = texts_of(y.reshape(-1)), "y"
     elif y is not None:
         raw.messages.note("y was left out because it does not have one label per node.")
     return raw

@@ -466,9 +466,10 @@ def texts_of(values: Any, strip: bool = False) -> NDArray[np.str_]:
     """Convert cells to text as a person would type them: whole numbers without a point, "" for a missing value.
 
     Arguments:
-        values: a pandas series.
+        values: a pandas series, or what one is made of.
         strip: whether to remove blanks around each text.
     """
+    values = pd.Series(values)
     absent = values.isna().to_numpy()
     whole = pd.api.types.is_float_dtype(values.dtype) and bool((values.dropna() % 1 == 0).all())
     texts = ["" if gone else str(int(v) if whole else v) for gone, v in zip(absent, values.astype(object), strict=True)]

@@ -733,8 +733,10 @@ class CellVAE:
             asked = Populations([("Group 1", "Rest" if idx2 is None else "Group 2")], [pair])
         elif path is not None:
             found, labels = self._embed(data), _labels(cells, "groupby", column)
-            places = [_find_cells(cells, labels, "path", name) for name in path]
-            asked = Populations([(path[1], path[0])], [np.stack([_nearest_cells(found, one) for one in places[::-1]])])
+            ends = [found.take(_find_cells(cells, labels, "path", name)).centre for name in path]
+            apart = [point_distances(found.placed, found.space, end) for end in ends[::-1]]
+            nearest = np.argsort(apart, 1, kind="stable")[:, : min(_NEAREST, len(found) // 5)]
+            asked = Populations([(path[1], path[0])], [(nearest[..., None] == np.arange(len(found))).any(1)])
         else:
             names = [group1] if isinstance(group1, str) else group1
             asked = split_groups(_labels(cells, "groupby", column), names, group2, column or "labels")
@@ -922,12 +924,6 @@ def _find_cells(cells: Any, labels: NDArray[np.str_], parameter: str, name: str)
     if not found.size:
         raise CurvaeError(f"`{parameter}` is no cell and no group, {name!r}; groups are {quoted(np.unique(labels))}")
     return found
-
-
-def _nearest_cells(found: Embedding, cells: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Tell which cells are nearest to the mean of some of them."""
-    apart = point_distances(found.placed, found.space, found.take(cells).centre)
-    return np.isin(np.arange(len(found)), np.argsort(apart, kind="stable")[: min(_NEAREST, len(found) // 5)])
 
 
 def _cells_of(cells: Any, parameter: str, asked: Any) -> NDArray[np.bool_]:

@@ -593,7 +593,7 @@ def restore_columns(
     for name, dtype in dtypes.items():
         values: Any = pd.Series(found[name])
         if isinstance(dtype, pd.CategoricalDtype):
-            texts = pd.Index(texts_of(pd.Series(dtype.categories), strip=True))
+            texts = pd.Index(texts_of(dtype.categories, strip=True))
             values = pd.Categorical.from_codes(texts.get_indexer(values), dtype=dtype)
         elif pd.api.types.is_bool_dtype(dtype):
             values = values >= 0.5 if pd.api.types.is_numeric_dtype(values) else values == "True"

@@ -33,11 +33,6 @@ def _along(u: Tensor, x: Tensor) -> Tensor:
     return h.dot(u, x).unsqueeze(-1) * x
 
 
-def _angle(x: Tensor, y: Tensor) -> Tensor:
-    """Return the angle of unit vectors, shape (…, 1)."""
-    return 2.0 * torch.atan2(_length(y - x), _length(y + x))
-
-
 class SpherePoints(Coordinates):
     """Points X = (S, ξ), with the origin (0, …, 0, 1); frame vectors are tangent vectors."""
 
@@ -89,7 +84,8 @@ class SpherePoints(Coordinates):
         return torch.where(close, within, beyond) / self.root()
 
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
-        return (_angle(self.unit(x), self.unit(y)) / self.root()).squeeze(-1)
+        x, y = self.unit(x), self.unit(y)
+        return (2.0 * torch.atan2(_length(y - x), _length(y + x)) / self.root()).squeeze(-1)
 
     def dist0(self, x: Tensor) -> Tensor:
         return self.dist(self.origin(x[..., 0]), x)

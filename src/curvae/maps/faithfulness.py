@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -367,7 +368,36 @@ class Figures(Kept):
 
 
 @dataclass(frozen=True)
-class Faithfulness:
+class BesideBaseline(ABC):
+    """A map beside another of the same dimension that needs no training.
+
+    Attributes:
+        baseline: name of the field with the figures of the other.
+    """
+
+    baseline: ClassVar[str]
+
+    map: Any
+
+    @property
+    @abstractmethod
+    def verdict(self) -> str:
+        """The answer in plain words."""
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """Which of "near" and "far" neighbours the map keeps fewer of than the other."""
+        compared = compare_kept(self.map, getattr(self, self.baseline))
+        return tuple(name for name, sign in compared.items() if sign < 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return every figure, as JSON values."""
+        fields = {name: one.to_json() if isinstance(one, Kept) else one for name, one in vars(self).items()}
+        return {"verdict": self.verdict, **fields}
+
+
+@dataclass(frozen=True)
+class Faithfulness(BesideBaseline):
     """The result of `faithfulness`.
 
     Arguments:
@@ -379,6 +409,8 @@ class Faithfulness:
         subset: rows of each of five random subsets, over which figures are averaged; None if they are exact.
     """
 
+    baseline = "pca"
+
     map: Figures
     pca: Figures
     held_out: Figures | None
@@ -386,11 +418,6 @@ class Faithfulness:
     dim: int
     rows: int
     subset: int | None = None
-
-    @property
-    def behind(self) -> tuple[str, ...]:
-        """Which of "near" and "far" neighbours the map keeps fewer of than PCA."""
-        return tuple(name for name, sign in compare_kept(self.map, self.pca).items() if sign < 0)
 
     @property
     def verdict(self) -> str:
@@ -403,15 +430,6 @@ class Faithfulness:
             f"The 5-NN accuracy of the labels is {100 * self.map.accuracy:.0f} % on the map and "
             f"{100 * self.pca.accuracy:.0f} % with PCA. {kept}"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return every figure, as JSON values."""
-        return {"verdict": self.verdict, **_parts_to_json(self)}
-
-
-def _parts_to_json(found: Faithfulness | GraphFaithfulness) -> dict[str, Any]:
-    """Return the fields as JSON values."""
-    return {name: one.to_json() if isinstance(one, Kept) else one for name, one in vars(found).items()}
 
 
 def faithfulness(
@@ -736,7 +754,7 @@ class GraphFigures(Kept):
 
 
 @dataclass(frozen=True)
-class GraphFaithfulness:
+class GraphFaithfulness(BesideBaseline):
     """The result of `graph_faithfulness`.
 
     Arguments:
@@ -745,15 +763,12 @@ class GraphFaithfulness:
         nodes: of the largest component, among which neighbours are looked up.
     """
 
+    baseline = "spectral"
+
     map: GraphFigures
     spectral: GraphFigures
     dim: int
     nodes: int
-
-    @property
-    def behind(self) -> tuple[str, ...]:
-        """Which of "near" and "far" nodes the map keeps fewer of than a spectral embedding."""
-        return tuple(name for name, sign in compare_kept(self.map, self.spectral).items() if sign < 0)
 
     @property
     def verdict(self) -> str:
@@ -766,10 +781,6 @@ class GraphFaithfulness:
         if not self.behind:
             return []
         return [f"the map keeps fewer {' and '.join(self.behind)} nodes than a spectral embedding"]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return every figure, as JSON values."""
-        return {"verdict": self.verdict, **_parts_to_json(self)}
 
 
 def graph_faithfulness(

@@ -440,10 +440,6 @@ class Network:
     make: Callable[[Sequence[int], int, Sequence[int], int, Dense], Pair]
 
 
-def _mlp(shape: Sequence[int], inputs: int, hidden: Sequence[int], outputs: int, dense: Dense) -> Pair:
-    return mlp(inputs, *hidden), dense(outputs)
-
-
 def _conv(shape: Sequence[int], inputs: int, hidden: Sequence[int], outputs: int, dense: Dense) -> Pair:
     """Convolutions that halve the image, then dense layers; dense layers, then convolutions that double it."""
     halved, pixels = grids(shape), math.prod(shape)
@@ -472,6 +468,10 @@ def _conv(shape: Sequence[int], inputs: int, hidden: Sequence[int], outputs: int
 
 # Every network that can be asked for by name.
 NETWORKS: dict[str, Network] = {
-    "mlp": Network("rows of any data, as dense layers", lambda shape, inputs: inputs, _mlp),
+    "mlp": Network(
+        "rows of any data, as dense layers",
+        lambda shape, inputs: inputs,
+        lambda shape, inputs, hidden, outputs, dense: (mlp(inputs, *hidden), dense(outputs)),
+    ),
     "conv": Network("images, as convolutions around dense layers", lambda shape, inputs: numbers(shape), _conv),
 }

@@ -50,7 +50,6 @@ from .run import SILENT, Reporter, output_file
 from .trained import NEW_ROWS, open_for, place_data, stored_frames
 
 __all__ = [
-    "RefusedRowsError",
     "Shown",
     "explain_run",
     "open_map",
@@ -69,10 +68,6 @@ _RINGS = 200  # around the centre of the map
 _CELLS = 1 << 22  # counted; cells beyond that share a count
 _FAR = 30.0  # radius from which on cells are no smaller
 _DRAWN = re.compile(rf"(?:{NAME}_)?map_\d+")
-
-
-class RefusedRowsError(CurvaeError):
-    """Rows were asked for that a map does not have."""
 
 
 def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) -> tuple[pd.DataFrame, int]:
@@ -101,9 +96,7 @@ def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) 
         table = read_embedding(path)
     known = set(table["id"]) if wanted else set()
     if lacking := [name for name in wanted if name not in known]:
-        raise RefusedRowsError(
-            f"no row of the run has the id {quoted(lacking)}; check it with the embedding of the run"
-        )
+        raise CurvaeError(f"no row of the run has the id {quoted(lacking)}; check it with the embedding of the run")
     return table, rows
 
 
@@ -200,7 +193,7 @@ def open_map(
     try:
         table = read(path)
         return table, _placed(table, description)
-    except RefusedRowsError:
+    except CurvaeError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise CurvaeError(f"{path} is not as curvae fit wrote it ({one_line(error)}); train again") from error
@@ -220,7 +213,7 @@ def open_places(
             parts.append(piece[own.isin(wanted)])
             start += len(piece)
         if not any(map(len, parts)):
-            raise RefusedRowsError(
+            raise CurvaeError(
                 f"no row of the data is in {run}: rows are called {quoted(wanted[:3])}; name them as in the run"
             )
         return pd.concat(parts, ignore_index=True)
