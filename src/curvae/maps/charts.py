@@ -114,7 +114,7 @@ class Hemispheres(SpherePage):
 
     def lift(self, z: Tensor) -> Tensor:
         side = torch.where(z[..., :1] < 0.0, 1.0, -1.0).to(z.dtype)
-        x, y = (z[..., :1] - self._middle(side)) * side, z[..., 1:]
+        x, y = (z[..., :1] + self.middles[1] * side) * side, z[..., 1:]
         height = 1.0 - (x * x + y * y).clamp_max(1.0)
         # sin θ = √2·sin(θ/2)·√(1 + cos θ)
         return torch.cat([torch.cat([x, y], -1) * (1.0 + height).sqrt(), side * height], -1)
@@ -124,16 +124,13 @@ class Hemispheres(SpherePage):
         height = x[..., 2:]
         side = torch.where(height >= 0.0, 1.0, -1.0).to(x.dtype)
         at = x[..., :2] / (1.0 + height.abs()).sqrt()
-        return torch.cat([self._middle(side) + side * at[..., :1], at[..., 1:]], -1)
+        return torch.cat([side * at[..., :1] - self.middles[1] * side, at[..., 1:]], -1)
 
     def geodesic(self, t: Tensor, z: Tensor, w: Tensor) -> Tensor:
         """Return places at times t, the first dimension; NaN where a geodesic has just left one disc for the other."""
         found = super().geodesic(t, z, w)
         left = found[..., :1] < 0.0
         return torch.cat([found[:1], torch.where(left[1:] != left[:-1], math.nan, found[1:])])
-
-    def _middle(self, side: Tensor) -> Tensor:
-        return self.middles[1] * -side
 
 
 Points = Tensor | ArrayLike

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pkgutil import resolve_name
 
+import numpy as np
+
 from ... import settings
 from ...errors import CurvaeError
 from ..batch import Layout
@@ -58,15 +60,10 @@ def _automatic(x: Matrix, layout: Layout) -> tuple[str, str]:
         return "nb", "all values are whole numbers, counts of genes in cells"
     if blocks and min(blocks) > 1:
         return "categorical", "all columns hold categories"
-    if max(blocks, default=0) < 2 and all(map(_is_binary, row_blocks(x))):
+    if max(blocks, default=0) < 2 and all(np.isin(stored_values(block), (0, 1)).all() for block in row_blocks(x)):
         return "bernoulli", "all values are 0 or 1"
     if not any(blocks):
         return "gaussian", "not all values are 0 or 1; a standard deviation is learned for every column"
     kinds = {"numeric": blocks.count(0), "binary": blocks.count(1), "categorical": sum(n > 1 for n in blocks)}
     listed = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
     return "mixed", f"columns of several kinds ({listed}), each with its own likelihood"
-
-
-def _is_binary(x: Matrix) -> bool:
-    values = stored_values(x)
-    return bool(((values == 0) | (values == 1)).all())
