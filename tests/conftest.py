@@ -30,6 +30,11 @@ with suppress(OSError):
 pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stacking", "trainings")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is begun first is what mostly waits for a browser, so that in the end no worker waits for that."""
+    items.sort(key=lambda item: item.path.parent.name != "viewer")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _frozen() -> Iterator[None]:
     """What files of tests leave behind is collected once, and not looked at again with all garbage of later ones, which

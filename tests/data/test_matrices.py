@@ -400,7 +400,10 @@ def test_large_images_take_twice_their_size(tmp_path: Path) -> None:
     save_images(tmp_path, "a.bmp", RANDOM.integers(0, 256, (1000, 1000), dtype=np.uint8))
     for number in range(39):  # against so many, figures of the columns are small
         shutil.copy(tmp_path / "a.bmp", tmp_path / f"{number}.bmp")
-    load(tmp_path)  # what is imported on the way
+    for number in range(2):
+        save_images(tmp_path / "small", f"{number}.bmp", PIXELS[number])
+    load(tmp_path / "small")  # what is imported on the way
+    shutil.rmtree(tmp_path / "small")
     tracemalloc.start()
     try:
         data, schema = load(tmp_path)

@@ -282,7 +282,7 @@ def test_refined_posteriors_are_better_in_their_own_family(model, monkeypatch):
     fitted = model._fitted
     network, batch = fitted.model, fitted.rows(model._data).batch(torch.arange(CELLS))
 
-    before, after = network.head_outputs(batch), refined_outputs(network, batch, 40, rows=32)
+    before, after = network.head_outputs(batch), refined_outputs(network, batch, 40, rows=64)
     noise = network.noise(1, 500, torch.Generator().manual_seed(7))
 
     def elbo(head):

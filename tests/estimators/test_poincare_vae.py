@@ -449,7 +449,7 @@ UNEQUAL = dict.fromkeys(
 
 
 @parametrize_with_checks(
-    [PoincareVAE(epochs=2, hidden=(8,), space=space, advanced={"importance_samples": 20}) for space in (None, "s1")],
+    [PoincareVAE(epochs=1, hidden=(8,), space=space, advanced={"importance_samples": 5}) for space in (None, "s1")],
     expected_failed_checks=lambda estimator: UNEQUAL,
 )
 def test_scikit_learn_conventions(estimator, check):
