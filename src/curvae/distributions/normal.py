@@ -202,10 +202,7 @@ class HyperbolicNormal(Validated):
         w = self.bend(coordinates.frame_noise(self._loc, noise.double()), exact=noise.dtype == torch.float64)
         # v = L·w for the Cholesky factor L of the covariance
         v = self._deviations * w if self.scale_tril is None else (self._deviations @ w.unsqueeze(-1)).squeeze(-1)
-        if self._centred:
-            z = coordinates.exp0(v)
-        else:
-            z = coordinates.shoot(self._loc, v, framed=True)
+        z = coordinates.exp0(v) if self._centred else coordinates.shoot(self._loc, v, framed=True)
         if self._strict and not holds(held := coordinates.holds(z, self._dtype)):
             remedies = ["Lorentz coordinates"] if isinstance(self.manifold, PoincareBall) else []
             remedies += ["float64"] if self._dtype != torch.float64 else []

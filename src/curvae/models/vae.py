@@ -285,10 +285,7 @@ class VAE(Latent):
     def _map_terms(self, batch: Batch, noise: Tensor) -> MapTerms:
         rows, others = len(batch), batch.companions
         noise = check_noise(noise, rows, self.noise_dim, shared=True)
-        if others is None:
-            outputs = self.head_outputs(batch)
-        else:
-            outputs = self._outputs_with(batch, others)
+        outputs = self.head_outputs(batch) if others is None else self._outputs_with(batch, others)
         z, kl = self.space.draw(outputs[:rows], noise, self.dtype, _ROOM)
         found, related = [], batch.near is not None or batch.far is not None
         distances = self.space.distances(outputs, rows, self.dtype) if related else outputs

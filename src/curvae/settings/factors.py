@@ -117,35 +117,25 @@ def parse_space(text: str) -> tuple[FactorSettings, ...]:
 
 def _factor(text: str, space: str) -> FactorSettings:
     found = _FACTOR.fullmatch(text)
-    if found is None or int(found[2]) < 1:
-        raise CurvaeError(
-            f"`space` must be a product of factors: {_grammar()}; got {space!r}", parameter="space", value=space
-        )
-    kind, dim, given = found[1], int(found[2]), found[3]
-    if kind not in LETTERS:
-        raise CurvaeError(
-            f"`space` {space!r} has a factor of the unknown kind {kind}; {_grammar()}", parameter="space", value=space
-        )
-    meaning, default, _ = LETTERS[kind]
-    if default is None:
-        if given is not None:
-            raise CurvaeError(
-                f"`space` {space!r}: a {meaning} factor has no curvature; write {kind}{dim}",
-                parameter="space",
-                value=space,
-            )
-        return FactorSettings(dim, 0.0, kind=kind)
-    if given == "learn":
-        return FactorSettings(dim, default, True, kind)
+    kind, dim, given = (found[1], int(found[2]), found[3]) if found else ("", 0, None)
+    known, learned = LETTERS.get(kind, Letter("unknown")), given == "learn"
     try:
-        curvature = default if given is None else float(given)
+        curvature = (known.curvature or 0.0) if given is None or learned else float(given)
     except ValueError:
         curvature = math.nan
-    if not (curvature >= 0 and math.isfinite(curvature)):
-        raise CurvaeError(
-            f"`space` {space!r}: what follows {kind}{dim}: must be c ≥ 0, the factor having curvature −c, or learn; "
-            f"got {given!r}",
-            parameter="space",
-            value=space,
-        )
-    return FactorSettings(dim, curvature, kind=kind)
+    for wrong, why in (
+        (dim < 1, f"must be a product of factors: {_grammar()}; got {space!r}"),
+        (kind not in LETTERS, f"{space!r} has a factor of the unknown kind {kind}; {_grammar()}"),
+        (
+            known.curvature is None and given is not None,
+            f"{space!r}: a {known.meaning} factor has no curvature; write {kind}{dim}",
+        ),
+        (
+            not (curvature >= 0 and math.isfinite(curvature)),
+            f"{space!r}: what follows {kind}{dim}: must be c ≥ 0, the factor having curvature −c, or learn; got "
+            f"{given!r}",
+        ),
+    ):
+        if wrong:
+            raise CurvaeError(f"`space` {why}", parameter="space", value=space)
+    return FactorSettings(dim, curvature, learned, kind)
