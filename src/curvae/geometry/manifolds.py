@@ -56,9 +56,9 @@ class Coordinates(ABC):
     def __init__(self, dim: int, c: Tensor | float) -> None:
         self.dim, self.c = dim, c
 
-    @abstractmethod
     def factor(self, x: Tensor) -> Tensor:
-        """Return λ_x, the length of a unit coordinate vector at x, of shape (…, 1)."""
+        """Return λ_x, the length of a unit coordinate vector at x, of shape (…, 1): 1, as of metric vectors."""
+        return x.new_ones((*x.shape[:-1], 1))
 
     @abstractmethod
     def exp0(self, v: Tensor) -> Tensor:
@@ -245,9 +245,6 @@ class SpaceParts(HyperbolicCoordinates):
 
     def point(self, S: Tensor) -> Tensor:
         return S
-
-    def factor(self, x: Tensor) -> Tensor:
-        return x.new_ones((*x.shape[:-1], 1))
 
     def chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return h.chord(x, y, self.c)

@@ -36,7 +36,7 @@ def _along(u: Tensor, x: Tensor) -> Tensor:
 class SpherePoints(Coordinates):
     """Points X = (S, ξ), with the origin (0, …, 0, 1); frame vectors are tangent vectors."""
 
-    lambda0 = 1.0
+    lambda0, outside = 1.0, "ξ² − c·|S|² is 1 on a sphere"
     log_volume = staticmethod(logsinc)
 
     def root(self) -> Tensor | float:
@@ -58,9 +58,6 @@ class SpherePoints(Coordinates):
 
     def origin(self, like: Tensor) -> Tensor:
         return torch.cat([like.new_zeros(*like.shape, self.dim), like.new_ones(*like.shape, 1)], -1)
-
-    def factor(self, x: Tensor) -> Tensor:
-        return x.new_ones((*x.shape[:-1], 1))
 
     def frame_noise(self, x: Tensor, noise: Tensor) -> Tensor:
         return noise - _along(noise, self.unit(x))
@@ -161,9 +158,6 @@ class SpherePoints(Coordinates):
 
     def rounding(self, dtype: torch.dtype) -> float:
         return _ROUNDING * torch.finfo(dtype).eps * (self.dim + 1)
-
-    def explain_outside(self, x: Tensor) -> str:
-        return "ξ² − c·|S|² is 1 on a sphere" if x.isfinite().all() else "it is not finite"
 
 
 class Sphere(Manifold):
