@@ -139,7 +139,7 @@ class SetOption(click.Option):
             is_eager=True,
             metavar="NAME=VALUE",
             callback=self._read,
-            shell_complete=self._complete,
+            shell_complete=lambda context, parameter, typed: [f"{n}=" for n in self.options if n.startswith(typed)],
             help="Any other setting, such as cooldown=0.3; repeatable. --set list shows them all.",
         )
 
@@ -159,11 +159,6 @@ class SetOption(click.Option):
         if not equals:
             raise click.UsageError(f"--set takes NAME=VALUE, such as {name}=…; got {name}", context)
         return name, self.options[name].process_value(context, text.strip())
-
-    def _complete(self, context: click.Context, parameter: click.Parameter, typed: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(f"{name}=") for name in self.options if name.startswith(typed)]
 
 
 # --- commands -------------------------------------------------------------------------------------------------------

@@ -192,8 +192,12 @@ class Store:
             stored = read_json(self.merged())["shards"].get(shard.name) if self.merged().exists() else None
         if stored is None:
             return "missing", {}
+        # Settings that were added later are left out where their value means what was done before.
         before, now = (
-            json.loads(json_text(settings, None), object_hook=_without_later)
+            json.loads(
+                json_text(settings, None),
+                object_hook=lambda own: {n: value for n, value in own.items() if n not in ADDED or value != ADDED[n]},
+            )
             for settings in (stored.get("settings"), shard.settings)
         )
         return "done" if before == now else "outdated", dict(stored)
@@ -300,11 +304,6 @@ class Store:
             result["date"],
         )
         write_text(self.merged("html"), report.html())
-
-
-def _without_later(settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out settings that were added later, where their value means what was done before."""
-    return {name: value for name, value in settings.items() if name not in ADDED or value != ADDED[name]}
 
 
 def markdown(page: Page, result: Mapping[str, Any], warnings: Sequence[str]) -> str:
