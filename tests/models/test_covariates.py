@@ -278,7 +278,7 @@ def predicted(embedding, values):
 
 def test_the_map_forgets_what_the_decoder_is_told():
     x, batch = planted()
-    settings = Config(hidden=(16,), epochs=30, batch_size=32, learning_rate=3e-3, validation=0.0)
+    settings = Config(hidden=(16,), epochs=10, batch_size=32, learning_rate=1e-2, validation=0.0)
     told = Arrays(x, np.eye(2)[batch])
     found = [predicted(embed(fit(settings, data), data), batch) for data in (x, told)]
     assert found[0] > 0.95

@@ -331,7 +331,9 @@ def _explained(values: np.ndarray, points: np.ndarray) -> float:
     return float(1 - left.var() / values.var())
 
 
-POISSON = Config(likelihood="poisson", hidden=(32,), epochs=60, batch_size=64, learning_rate=1e-2, curvature=0.0)
+POISSON = Config(
+    likelihood="poisson", hidden=(32,), epochs=30, batch_size=64, learning_rate=2e-2, curvature=0.0, neighbours="off"
+)
 
 
 def test_a_row_watched_twice_as_long_keeps_its_place_and_has_twice_the_counts():

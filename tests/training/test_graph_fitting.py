@@ -245,7 +245,7 @@ def test_edges_of_a_tree_with_cliques_are_found_again():
     made = nx.connected_caveman_graph(6, 6)
     data = load_graph(made)
     split = split_edges(data, seed=3)
-    fitted = fit_graph(GraphConfig(epochs=150), data, split=split)
+    fitted = fit_graph(GraphConfig(epochs=60, learning_rate=0.03), data, split=split)
     links = link_figures(fitted, data)
     assert links["test"].auc > 0.85 and links["test"].ap > 0.85
     whole = fit_graph(replace(SMALL, epochs=2), data)
@@ -433,7 +433,7 @@ def test_heavier_edges_end_up_nearer():
     light = np.array([[k, (k + 9) % 24] for k in range(24)])
     edges = np.sort(np.concatenate([heavy, light]), axis=1)
     order = np.lexsort(edges.T[::-1])
-    config = GraphConfig(epochs=120, encoder="free", hidden=(8,), learning_rate=0.03)
+    config = GraphConfig(epochs=60, encoder="free", hidden=(8,), learning_rate=0.06)
     ratios = []
     for weight in (1.0, 8.0):
         weights = np.repeat([weight, 1.0], 24)[order]

@@ -165,7 +165,9 @@ def test_popularity_finds_the_edges_of_hubs():
     data = load_graph(nx.barabasi_albert_graph(150, 2, seed=1))
     split = split_edges(data, 0.05, 0.2)
     found = {
-        kind: link_figures(fit_graph(replace(SMALL, epochs=80, popularity=kind), data, split=split), data)["test"].auc
+        kind: link_figures(
+            fit_graph(replace(SMALL, epochs=40, learning_rate=0.06, popularity=kind), data, split=split), data
+        )["test"].auc
         for kind in ("learned", "off")
     }
     assert found["learned"] > 0.65 and found["learned"] > found["off"] + 0.05
@@ -176,7 +178,7 @@ def test_popularity_finds_the_edges_of_hubs():
 
 def test_free_vectors_show_a_tree():
     tree = load_graph(nx.balanced_tree(2, 5))
-    config = GraphConfig(encoder="free", epochs=200, learning_rate=0.05)
+    config = GraphConfig(encoder="free", epochs=130, learning_rate=0.07)
     near = neighbourhood(embed_graph(fit_graph(config, tree), tree), tree)
     assert near.map > 0.7 and near.rank < 4.0 and near.asked == 63
     featured = replace(tree, features=np.ones((63, 1)), feature_names=("a",))

@@ -312,7 +312,7 @@ def test_resumed_as_if_never_interrupted(tmp_path, few):
 def test_the_term_is_learned():
     x = X.astype(np.float64)
     plain = replace(SMALL, init="random", dropout=0.0, jitter=0.0)
-    found = fit(replace(plain, epochs=30, neighbours_weight=100.0, learning_rate=2e-2), x)
+    found = fit(replace(plain, epochs=12, neighbours_weight=100.0, learning_rate=5e-2), x)
     assert found.config.neighbours_weight == 100.0
     assert found.history[-1]["neighbours"] < 0.7 * found.history[0]["neighbours"]
 
