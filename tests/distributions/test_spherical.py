@@ -75,9 +75,9 @@ def test_single_precision_draws(dim):
     torch.manual_seed(0)
     noise = torch.randn(2000, dim)
     for s in (1e-4, 1e-3, 0.1, 0.4, 0.55, 0.7, 1.0, 1.7, 3.0, 30.0, 1e4):
-        exact = SphericalRadius(dim, torch.tensor(s, dtype=F64)).transform(noise.double())
         found = SphericalRadius(dim, s).transform(noise)
-        assert ((found.double() - exact).abs() / exact).max() < 2e-6
+        exact = SphericalRadius(dim, torch.tensor(s, dtype=F64)).transform(noise[::4].double())  # take long
+        assert ((found[::4].double() - exact).abs() / exact).max() < 2e-6
         if s in (0.1, 1.7):
             law = SphericalRadius(dim, torch.tensor(s, dtype=F64))
             assert (

@@ -517,7 +517,7 @@ def test_labels_are_transferred_and_unknown_cells_marked(tmp_path):
     reference = kinds(300, "p1", without=3)
     CellVAE.setup_anndata(reference, batch_key="plate", labels_key="kind")
     atlas = CellVAE(reference, n_hidden=24, n_latent=3, neighbours="off")
-    atlas.train(max_epochs=60)
+    atlas.train(max_epochs=30)
     new = kinds(120, "p2", seed=1)
     made = CellVAE.load_query_data(new, atlas)
     made.train(max_epochs=5)

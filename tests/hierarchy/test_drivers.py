@@ -24,7 +24,7 @@ def tree():
     x[:, 1] -= 60.0 * (branch == 2)
     config = Config(
         hidden=(64,),
-        steps=300,
+        steps=150,
         batch_size=64,
         weight_decay=0.0,
         noise_rate=1.0,
@@ -33,7 +33,7 @@ def tree():
         likelihood="gaussian",
         posterior="wrapped",
         beta=0.3,
-        learning_rate=0.03,
+        learning_rate=0.05,
         seed=1,
     )
     fitted = fit(config, x)

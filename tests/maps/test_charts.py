@@ -138,7 +138,7 @@ def test_a_circle_is_trained_written_drawn_judged_and_viewed(text, tmp_path, mon
 def test_the_circle_of_the_data_is_found():
     """The order of the rows around the circle is that of their angles, up to a turn and a reflection."""
     turn, x = turned(200)
-    fitted = fit(Config(space="o1", likelihood="gaussian", hidden=(32,), epochs=150, learning_rate=1e-2), x)
+    fitted = fit(Config(space="o1", likelihood="gaussian", hidden=(32,), epochs=40, learning_rate=3e-2), x)
     found = embed(fitted, x)
     assert found.distances().max() <= math.pi + 1e-9
     order = np.argsort(np.arctan2(found.space[:, 1], found.space[:, 0]))

@@ -219,7 +219,7 @@ def correlated(rows: int = 120) -> np.ndarray:
 
 
 class TestTraining:
-    config = Config(hidden=(16,), epochs=60, learning_rate=1e-2)
+    config = Config(hidden=(16,), epochs=20, learning_rate=3e-2)
 
     def test_gaps_are_filled_from_what_goes_with_them(self):
         full = correlated()

@@ -34,9 +34,11 @@ def kept(tmp_path_factory):
         "--set",
         "beta=0.3",
         "--set",
-        "steps=300",
+        "steps=150",
         "--set",
-        "learning_rate=0.03",
+        "learning_rate=0.05",
+        "--neighbours",
+        "off",
     )
     roles = ("--label", "branch", "--id", "name")
     assert curvae("fit", home / "t.csv", *roles, *model, "-o", home / "run", "-q").code == 0

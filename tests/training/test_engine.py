@@ -297,10 +297,10 @@ def test_by_default_the_best_weights_are_kept_and_the_training_ends():
     """Noise, of which there is nothing to learn but what few rows have in common by chance."""
     x = np.random.default_rng(0).normal(size=(40, 30))
     found = fit(
-        Config(hidden=(64,), steps=120, batch_size=36, learning_rate=0.02, posterior="wrapped", neighbours="off"), x
+        Config(hidden=(64,), steps=60, batch_size=36, learning_rate=0.04, posterior="wrapped", neighbours="off"), x
     )
     watched = [record["validation_elbo"] for record in found.history]
-    assert found.config.patience == 120 and found.last["validation_elbo"] == max(watched) > watched[-1] + 1
+    assert found.config.patience == 60 and found.last["validation_elbo"] == max(watched) > watched[-1] + 1
     without = fit(Config(hidden=(8,), epochs=3, validation=0.0), x)
     assert without.config.patience is None and without.last is without.history[-1]
 

@@ -84,7 +84,7 @@ def test_points_at_the_rim():
 
 def test_noise_gives_an_empty_map():
     x = np.random.default_rng(0).normal(size=(200, 6))
-    config = replace(SMALL, beta=10.0, epochs=40, learning_rate=0.02, batch_size=100)
+    config = replace(SMALL, beta=10.0, epochs=20, learning_rate=0.04, batch_size=100)
     found = fit(config, x)
     assert any("empty" in text for text in health(found, embed(found, x)))
 
