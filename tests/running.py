@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from curvae.cli.commands import main
+from curvae.viewer import View
 
 __all__ = [
     "SMALL",
@@ -51,7 +52,8 @@ class _Blank:
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """Reports of runs with pictures that cost nothing."""
+    """Reports of runs with pictures that cost nothing, and pages without what is shown where scripts do not run."""
+    plain = View.picture
     charts = ("beside_surrogates", "curvature_profile", "curves", "dendrogram", "radius_histogram", "reconstructions")
     names = ("Figure", "geodesics", "graph_map", "latent_map", "mosaic", "sample_grid", *charts)
     drawn = dict.fromkeys(names, _Blank()) | {"figure_bytes": lambda figure: b"\x89PNG\r\n\x1a\n"}
@@ -59,6 +61,9 @@ def undrawn() -> Iterator[None]:
         mock.patch.multiple("curvae.runs.pages", **drawn),
         mock.patch("curvae.runs.groups.bands", _Blank()),
         mock.patch("curvae.runs.groups.volcano", _Blank()),
+        mock.patch.object(
+            View, "picture", lambda *given, **more: b"<svg></svg>" if given[2:] else plain(*given, **more)
+        ),
     ):
         yield
 

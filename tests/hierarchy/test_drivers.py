@@ -23,8 +23,8 @@ def tree():
     x[:, 0] += 6.0 * (branch == 1)
     x[:, 1] -= 60.0 * (branch == 2)
     config = Config(
-        hidden=(64,),
-        steps=150,
+        hidden=(32,),
+        steps=200,
         batch_size=64,
         weight_decay=0.0,
         noise_rate=1.0,

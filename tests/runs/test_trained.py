@@ -34,7 +34,7 @@ def kept(tmp_path_factory):
         "--set",
         "beta=0.3",
         "--set",
-        "steps=150",
+        "steps=200",
         "--set",
         "learning_rate=0.05",
         "--neighbours",
