@@ -30,7 +30,7 @@ import torch
 import curvae
 from curvae.data import load
 from curvae.runs import Reporter
-from curvae.runs.plans import embedding_tables
+from curvae.runs.training import embedding_tables
 from curvae.training import Config, fit
 from curvae.training.engine import BatchEngine
 from curvae.training.evaluate import likelihoods

@@ -436,7 +436,7 @@ def test_interruption_says_how_to_go_on(run):
     with mock.patch("curvae.runs.run.load", side_effect=KeyboardInterrupt):
         assert curvae("fit", "cells.csv", "-o", "new").err == "curvae: interrupted\n"
     words = "fit", "cells.csv", "--label", "kind", "--id", "name", *SMALL
-    with mock.patch("curvae.runs.plans.train_one", side_effect=KeyboardInterrupt):
+    with mock.patch("curvae.runs.training.train_one", side_effect=KeyboardInterrupt):
         err = curvae(*words).err
     command = shlex.split(err.splitlines()[-1].partition("; continue with: ")[2])
     assert command[:-3] == ["curvae", *words] and command[-3::2] == ["-o", "--resume"]

@@ -19,8 +19,7 @@ import scipy.sparse as sp
 
 from curvae.data import Graph, load, load_graph, memory
 from curvae.data import graph_reading as reading
-from curvae.data.graph_merging import RawGraph
-from curvae.data.graph_reading import GRAPH_FILES
+from curvae.data.graph_reading import GRAPH_FILES, RawGraph
 from curvae.errors import CurvaeError
 from paths import ROOT
 from reading import PEOPLE, PLAIN, random_graph, weights, write

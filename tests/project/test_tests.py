@@ -16,6 +16,7 @@ SOURCE = ROOT / "src" / "curvae"
 # Files that test no single module, each with the reason.
 ACROSS = {
     "estimators/test_cell_lineages.py": "groups of cells on their way to a tree, and genes along it",
+    "data/test_graph_merging.py": "links of any reader on their way to a graph, and what describes its nodes",
     "estimators/test_inputs.py": "data frames, arrays and rows on disk on their way into estimators",
     "distributions/test_spherical.py": "normals and their radius on spheres, from integrals to divergences",
     "models/test_autocast.py": "layers, distributions and models of all kinds, under autocast",

@@ -527,7 +527,7 @@ def test_reports_say_how_faithful_the_map_is(data: pd.DataFrame) -> None:
 def test_advice_for_a_map_that_keeps_fewer_than_pca_can_be_followed(
     data: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, steps: int, typed: tuple[str, ...], advised: str
 ) -> None:
-    monkeypatch.setattr("curvae.runs.plans.DEFAULT_STEPS", steps)
+    monkeypatch.setattr("curvae.runs.training.DEFAULT_STEPS", steps)
     data.assign(c=data.a - data.b, d=data.a + data.b).to_csv("t.csv", index=False)  # PCA of a plane keeps all
     found = curvae("fit", "t.csv", *NAMED, *SMALL, *typed, "-o", "run")
     assert "The map keeps fewer near neighbours than PCA" in found.err.replace("\n", " ")
@@ -543,7 +543,7 @@ def test_advice_for_a_map_that_keeps_fewer_than_pca_can_be_followed(
 
 
 def test_few_rows_are_warned_of_and_lead_to_the_map(data: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("curvae.runs.plans.DEFAULT_STEPS", 1)
+    monkeypatch.setattr("curvae.runs.training.DEFAULT_STEPS", 1)
     data.head(12).to_csv("few.csv", index=False)
     found = curvae("fit", "few.csv", *NAMED, *SMALL, "--dim", "5", "-o", "run")
     assert "next: curvae view run  # the interactive map" in found.out  # a comparison would be refused

@@ -13,7 +13,7 @@ import pytest
 
 from curvae.data import load
 from curvae.runs import Reporter
-from curvae.runs.plans import embedding_tables
+from curvae.runs.training import embedding_tables
 from curvae.training import Config, fit
 from curvae.training.storage import write_tables
 from processes import child

@@ -37,7 +37,7 @@ from curvae.maps.embedding import Embedding
 from curvae.models import FermiDirac
 from curvae.plotting import graph_map
 from curvae.plotting.maps import EDGES_DRAWN
-from curvae.runs import plans, training, view_run
+from curvae.runs import training, view_run
 from curvae.runs.pages import LinkFigures, against_rules, disconnected, links_section, ranking_sentence
 from curvae.training import link_baselines, stacks
 from curvae.training.config import GraphConfig
@@ -431,10 +431,10 @@ def interrupted(monkeypatch):
             if done == epochs:
                 raise KeyboardInterrupt
 
-        fit_graphs = plans.fit_graphs
+        fit_graphs = training.fit_graphs
         with (
             mock.patch.object(training, "epoch_progress", return_value=watch),
-            mock.patch.object(plans, "fit_graphs", lambda *a, **k: fit_graphs(*a, **{**k, "progress": watch})),
+            mock.patch.object(training, "fit_graphs", lambda *a, **k: fit_graphs(*a, **{**k, "progress": watch})),
         ):
             return curvae(*STARTED, "-o", folder)
 
@@ -1063,13 +1063,13 @@ def _tree(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("_tree")
 def test_the_map_is_written_before_edges_are_hidden(monkeypatch):
     there = {}
-    fit = plans.fit_graphs
+    fit = training.fit_graphs
 
     def seen(*words, **how):
         there.update({file.name: file.read_bytes() for file in Path("r").iterdir() if file.is_file()})
         return fit(*words, **how)
 
-    monkeypatch.setattr(plans, "fit_graphs", seen)
+    monkeypatch.setattr(training, "fit_graphs", seen)
     found = curvae("graph", "g.csv", "-o", "r", "--splits", "2", *QUICK)
     assert found.code == 0 and "the map is in r" in found.err
     for name in ("embedding.csv", "map.png"):
@@ -1090,7 +1090,7 @@ def test_a_reconstruction_advises_a_comparison_that_can_place_nodes():
 @pytest.mark.parametrize(("words", "advice"), [((), "encoder="), (("--set", "pairs=all"), "a larger weight")])
 @pytest.mark.usefixtures("_tree")
 def test_a_map_that_shows_few_edges_says_what_helps(words, advice, monkeypatch):
-    monkeypatch.setattr(plans, "_FAITHFUL", 1.1)  # too few, however many
+    monkeypatch.setattr(training, "_FAITHFUL", 1.1)  # too few, however many
     found = curvae("graph", "g.csv", "-o", "r", "--splits", "0", *words, *QUICK)
     warned = json.loads(Path("r", "config.json").read_text())["summary"]["warnings"]
     assert found.code == 0 and any("shows few of the edges" in text and advice in text for text in warned), warned

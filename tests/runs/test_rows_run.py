@@ -28,8 +28,8 @@ from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
 from curvae.hierarchy import explain
 from curvae.models import marginal_likelihood
-from curvae.runs import Reporter, Source, diagnosing, plans
-from curvae.runs.plans import _beaten, choose_test_share, report_samples
+from curvae.runs import Reporter, Source, diagnosing, training
+from curvae.runs.training import _beaten, choose_test_share, report_samples
 from curvae.training import Config, Scaling, embed, random_split, stacks, storage
 from curvae.training import fit as fit_model
 from curvae.training.engine import BatchEngine
@@ -749,7 +749,7 @@ def settle(monkeypatch, folder):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     (folder / "here").mkdir()
     monkeypatch.chdir(folder / "here")
-    monkeypatch.setattr(plans, "HELD_OUT", 30)
+    monkeypatch.setattr(training, "HELD_OUT", 30)
     np.save("x.npy", X)
 
 

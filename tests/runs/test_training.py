@@ -277,9 +277,9 @@ def test_the_folder_is_locked_to_the_end_of_a_run(monkeypatch):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held.append(name)
 
-    from curvae.runs import plans, training
+    from curvae.runs import training
 
-    for module, name in ((plans, "train_one"), (training, "write_report"), (training, "save_fitted")):
+    for module, name in ((training, "train_one"), (training, "write_report"), (training, "save_fitted")):
         plain = getattr(module, name)
         monkeypatch.setattr(
             module, name, lambda *args, plain=plain, name=name, **more: (look(name), plain(*args, **more))[1]

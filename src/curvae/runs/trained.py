@@ -22,8 +22,7 @@ from ..data.disk import in_memory
 from ..data.files import count as counted
 from ..data.files import one_line, quoted
 from ..data.graph_data import absent_pairs
-from ..data.graph_merging import is_table
-from ..data.graph_reading import HEADER_ADVICE
+from ..data.graph_reading import HEADER_ADVICE, is_table
 from ..data.tables import code_values
 from ..errors import CurvaeError, require
 from ..geometry.frames import Frame
@@ -49,8 +48,8 @@ from ..training.storage import (
     write_tables,
 )
 from . import pages
-from .plans import embedding_tables, sample_split
 from .run import SILENT, GraphSource, Reporter, Source, Step, missing_as_run, output_file, output_files, write_array
+from .training import embedding_tables, sample_split
 
 __all__ = [
     "INTERFACE",

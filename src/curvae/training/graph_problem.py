@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 
 from ..data import EdgeSplit, Graph, memory, split_edges
 from ..data.dataset import Scaling
-from ..data.graph_merging import Matrix
+from ..data.graph_reading import Matrix
 from ..errors import CurvaeError
 from ..models import FermiDirac, GeodesicEdges, GraphBatch, GraphVAE, PairSampler, Posterior, Terms
 from ..models.graph_vae import AnyPairs, WeightedEdges, exact, joined_nodes, pair_count
