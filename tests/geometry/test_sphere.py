@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import mpmath as mp
 import pytest
@@ -125,6 +126,26 @@ def test_at_the_origin_vectors_have_as_many_numbers_as_dimensions():
     torch.testing.assert_close(space.logmap0(x), u)
     torch.testing.assert_close(space.transp0(y, u), space.transp(origin, y, ambient))
     torch.testing.assert_close(space.lambda_x(x), torch.ones(6, dtype=F64))
+
+
+def test_geoopt_agrees_where_it_is_accurate():
+    """Its sphere has curvature 1, and projects where vectors would be transported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # geoopt is built on torch.jit.script
+        geoopt = pytest.importorskip("geoopt")
+    ours, theirs = Sphere(3), geoopt.Sphere()
+    x, y = (ours.random(20, dtype=F64) for _ in range(2))
+    u = torch.randn(20, 4, dtype=F64)
+    v = ours.egrad2rgrad(x, 0.3 * u)
+    for name, args in {
+        "dist": (x, y),
+        "expmap": (x, v),
+        "logmap": (x, y),
+        "egrad2rgrad": (x, u),
+        "inner": (x, v, v),
+    }.items():
+        found, expected = getattr(ours, name)(*args), getattr(theirs, name)(*args)
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10, msg=name)
 
 
 def test_as_the_curvature_vanishes_it_is_flat():

@@ -31,8 +31,8 @@ SOURCE = ROOT / "src" / "curvae"
 @pytest.mark.parametrize("name", pages_with_examples())
 def test_examples_run(name, tmp_path, monkeypatch):
     text = pages_with_examples()[name].read_text(encoding="utf-8")
-    if "curvae graph diseases" in text and "CURVAE_DATA" not in os.environ:
-        pytest.skip("needs the graphs in CURVAE_DATA")
+    if re.search(r"curvae graph diseases|mnist\(", text) and "CURVAE_DATA" not in os.environ:
+        pytest.skip("needs the data sets in CURVAE_DATA")
     if "import pyro" in text:
         pytest.importorskip("pyro")
     monkeypatch.chdir(tmp_path)

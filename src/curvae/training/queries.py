@@ -112,7 +112,8 @@ def _widen(reference: Fitted, known: Schema, data: Dataset) -> tuple[VAE, dict[s
     model = build(
         reference.config, replace(reference.layout, covariates=len(schema.context_names), batch=schema.batch)
     ).to(reference.model.dtype)
-    old, parameters = reference.model.state_dict(), dict(model.named_parameters())
+    old = {name: value.cpu() for name, value in reference.model.state_dict().items()}
+    parameters = dict(model.named_parameters())
     masks: dict[str, Tensor] = {}
     for name, wide in model.state_dict().items():  # in the memory of the model
         # Where there was no context, the name of a layer is shorter, and there was no function of the context.
