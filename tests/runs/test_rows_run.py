@@ -1070,7 +1070,9 @@ def test_what_is_refused(asked, says):
     untouched("fit", "x.parquet", *ROLES, "-q", *ON_DISK, *asked, says=[says])
 
 
-@pytest.mark.parametrize("asked", [("--repeats", "2"), ("--set", "init=pca"), ("--missing", "drop"), ("--root", "7")])
+@pytest.mark.parametrize(
+    "asked", [("--repeats", "2", "--missing", "drop"), ("--set", "init=pca", "--root", "7")], ids=" ".join
+)
 @pytest.mark.usefixtures("_place")
 def test_what_works_in_memory_works_on_disk(asked):
     x = X.copy()
