@@ -797,13 +797,15 @@ def test_shifts_and_weights_are_those_of_how_often_pairs_are_drawn(directed, pre
     if present:
         monkeypatch.setattr("curvae.models.graph_vae._PRESENT", present)
     sampler, generator = PairSampler(edges, 7, directed=directed), torch.Generator().manual_seed(0)
-    drawn, known = Counter(), {}
-    for _ in range(repeats := 1500):
-        pairs = sampler.balanced(generator)
-        nodes = pairs.nodes if directed else pairs.nodes.sort(0).values
-        places = list(zip(*nodes.tolist(), pairs.present.tolist(), strict=True))
-        drawn.update(places)
-        known.update(zip(places, zip(pairs.shift.tolist(), pairs.weight.tolist(), strict=True), strict=True))
+    repeats = 1500
+    draws = [sampler.balanced(generator) for _ in range(repeats)]
+    nodes, joined, shifts, weights = (
+        torch.cat([getattr(pairs, part) for pairs in draws], -1) for part in ("nodes", "present", "shift", "weight")
+    )
+    nodes = nodes if directed else nodes.sort(0).values
+    places = list(zip(*nodes.tolist(), joined.tolist(), strict=True))
+    drawn = Counter(places)
+    known = dict(zip(places, zip(shifts.tolist(), weights.tolist(), strict=True), strict=True))
     count = 42 if directed else 21
     assert len(drawn) == count and sum(edge for *_, edge in drawn) == 6
     rate = (present or 6) / 6
@@ -1199,11 +1201,11 @@ def test_few_edges_are_drawn_uniformly(monkeypatch, count):
     monkeypatch.setattr(torch, "randperm", None)  # an order of all is not made
     edges = torch.stack([torch.arange(330), torch.arange(1, 331)])
     sampler, random = PairSampler(edges, 331), torch.Generator().manual_seed(0)
-    counts = np.zeros(330)
-    for _ in range(2000):
-        drawn = sampler.draw(1, count, random)
-        counts += np.bincount(drawn.nodes[0, :count], minlength=330)
-        assert torch.equal(drawn.nodes[1, :count], drawn.nodes[0, :count] + 1)
+    draws = [sampler.draw(1, count, random) for _ in range(2000)]
+    drawn = draws[-1]
+    first, second = torch.cat([one.nodes[:, :count] for one in draws], 1)
+    counts = np.bincount(first, minlength=330)
+    assert torch.equal(second, first + 1)
     assert float(drawn.weight[:count].sum()) == pytest.approx(330)
     # Each is drawn with the chance count/330, at most once but for those at the ends of two parts.
     expected, chance = 2000 * count / 330, count / 330
