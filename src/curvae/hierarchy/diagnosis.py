@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, shortest_path
@@ -17,7 +16,7 @@ from scipy.spatial.distance import squareform
 
 from ..data import Graph
 from ..data.files import count
-from ..data.graph_data import link_matrix
+from ..data.graph_data import Edges, link_matrix
 from ..errors import CurvaeError
 from ..maps.faithfulness import largest_component
 from ..maps.statistics import (
@@ -75,7 +74,6 @@ __all__ = [
 # A graph without a circle is a tree, or several, whatever its surrogates are: it is called tree-like where something
 # branches, and flat where its parts are stars and paths.
 
-Edges = NDArray[np.int64]
 _MARGIN = 0.25  # paths on a grid or between near points are a little more like a tree than random ones
 
 

@@ -19,7 +19,7 @@ from ..geometry.primitive import Primitive
 from .graph_vae import GraphVAE
 from .vae import VAE, MapTerms, Terms
 
-__all__ = ["Stack", "Stackable", "architecture", "blas_products", "matmul_precision", "trace"]
+__all__ = ["Model", "Stack", "Stackable", "Tensors", "architecture", "blas_products", "matmul_precision", "trace"]
 
 Tensors = dict[str, Tensor]
 Stackable = VAE | GraphVAE

@@ -20,7 +20,6 @@ from typing import Any
 import joblib
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal
@@ -30,7 +29,7 @@ from torch.nn import functional as F
 from ..data import Tree, branching_diffusion
 from ..hierarchy import Embedded
 from ..hierarchy.trees import distortion
-from ..maps.statistics import rank_correlation
+from ..maps.statistics import Array, rank_correlation
 from ..models import GraphVAE
 from ..models.graph_vae import AnyPairs
 from ..models.likelihoods.base import Matrix
@@ -62,7 +61,6 @@ __all__ = [
     "training_shard",
 ]
 
-Array = NDArray[np.float64]
 
 MEASURES = ("distortion", "distance_correlation", "depth_correlation")
 

@@ -18,7 +18,7 @@ from torch.optim.adam import adam
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from ..models import VAE, Batch, MapTerms, Stack, Terms
-from ..models.stack import Stackable, trace
+from ..models.stack import Model, Tensors, trace
 from ..settings import epochs_per_pass
 from .config import Config, Settings
 from .fitted import Record
@@ -300,8 +300,6 @@ class Adam:
         return gradient.reshape(-1).view(self._shapes[name])[models].view_as(parameter)
 
 
-Tensors = dict[str, Tensor]
-Model = TypeVar("Model", bound=Stackable)
 Kind = TypeVar("Kind", bound=Settings)
 
 WINDOW = 1 << 21

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..errors import CurvaeError
 from ..maps.embedding import placed_factors
+from ..maps.statistics import Array
 from ..models import Batch
 from ..nn import Conditioned
 from .fitted import Fitted
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 __all__ = ["Part", "export_part", "onnx_bytes", "portable", "require_onnx", "torch_bytes"]
-
-Array = NDArray[np.float64]
 
 
 class _Scaled(nn.Module):

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data import Arrays, Dataset, Schema
 from ..data.disk import in_memory
+from ..maps.statistics import Array
 from ..models import VAE, Batch
 from ..models.likelihoods.counts import Counts
 from .config import Config
@@ -146,7 +146,6 @@ def _widen(reference: Fitted, known: Schema, data: Dataset) -> tuple[VAE, dict[s
 # rows, so that rows of the reference that were held out and rows of a query have the same. A query has a shift of its
 # own, for its batches are others; rows of nothing known are far below the rest.
 
-Array = NDArray[np.float64]
 
 _DRAWS, _ROWS = 5, 256  # of every row, and rows at once
 _FEWEST, _HELD_OUT = 20, 500  # rows held out that tell how well known ones fit, at least and at most
