@@ -237,8 +237,7 @@ class Table(ABC):
 
     def unseen_categories(self, column: Column) -> list[str]:
         """List the texts of a column that are not among its categories."""
-        known = self._known_categories(column)
-        return sorted({text for text in self.column_texts(column.name).written if text not in known})
+        return sorted({*self.column_texts(column.name).written}.difference(self._known_categories(column)))
 
     def _known_categories(self, column: Column) -> dict[str, float]:
         """Return the positions of the categories of a column, by how they may be written."""
@@ -252,13 +251,13 @@ class Table(ABC):
 
     def _category_positions(self, column: Column) -> NDArray[np.float64]:
         """Find the texts of a column in its list of categories."""
-        if unseen := self.unseen_categories(column):
+        known, texts = self._known_categories(column), self.column_texts(column.name).written
+        if unseen := sorted({*texts}.difference(known)):
             raise CurvaeError(
                 f"column {column.name!r} of {self.path.name} holds categories that the model was not trained on: "
                 f"{quoted(unseen)}; it knows {quoted(column.categories or ())}"
             )
-        known = self._known_categories(column)
-        return np.array([known[text] for text in self.column_texts(column.name).written], np.float64)
+        return np.array([known[text] for text in texts], np.float64)
 
 
 class FrameTable(Table):
