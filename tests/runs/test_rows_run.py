@@ -23,7 +23,7 @@ from sklearn.base import clone
 from curvae import PoincareVAE
 from curvae.cli.console import console_reporter
 from curvae.cli.options import typed_options
-from curvae.data import load, memory
+from curvae.data import disk, load, memory
 from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
 from curvae.hierarchy import explain
@@ -745,11 +745,12 @@ ROLES = ("--label", "kind", "--id", "cell")
 
 
 def settle(monkeypatch, folder):
-    """Go to a folder with an array, and hold few rows out."""
+    """Go to a folder with an array, hold few rows out, and write tables in pieces of more than a hundred rows."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     (folder / "here").mkdir()
     monkeypatch.chdir(folder / "here")
     monkeypatch.setattr(training, "HELD_OUT", 30)
+    monkeypatch.setattr(disk, "_SHARE", 12)
     np.save("x.npy", X)
 
 
