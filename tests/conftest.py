@@ -31,8 +31,10 @@ pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stac
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is begun first is what mostly waits for a browser, so that in the end no worker waits for that."""
-    items.sort(key=lambda item: item.path.parent.name != "viewer")
+    """What mostly waits for a browser is begun first, and then what takes long in a single file, so that in the end no
+    worker waits for the other."""
+    order = ("viewer", "training", "runs")
+    items.sort(key=lambda item: order.index(name) if (name := item.path.parent.name) in order else len(order))
 
 
 @pytest.fixture(scope="module", autouse=True)
