@@ -214,8 +214,8 @@ def _along(
     mean = _expected(fitted, points[0], contexts)
     if features is None:
         features = np.argsort(-np.ptp(mean, axis=0) / unit, kind="stable")[: max(1, columns)]
-    drawn = _expected(fitted, np.concatenate(points[1:]), contexts, features)
-    values = drawn.reshape(len(points) - 1, len(t), -1)  # (draws, steps, k)
+    # Of all draws at once, (draws, steps, k).
+    values = _expected(fitted, np.concatenate(points[1:]), contexts, features).reshape(len(points) - 1, len(t), -1)
     tails = (1 - level) / 2, (1 + level) / 2
     low, high = np.quantile(values, tails, axis=0)
     change_low, change_high = np.quantile(values[:, -1] - values[:, 0], tails, axis=0)

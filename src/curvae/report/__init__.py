@@ -191,8 +191,7 @@ class Report:
 
     def html(self) -> str:
         """Return the page, the same for the same report; write it to a file in UTF-8."""
-        folder = resources.files(__package__)
-        style, script, script_hash = folder.joinpath("style.css").read_text("utf-8"), "", ""
+        style, script, script_hash = resources.files(__package__).joinpath("style.css").read_text("utf-8"), "", ""
         if any(picture.live is not None for section in self.sections for picture in section.pictures):
             from .. import viewer  # which draws, so that it takes long to import
 
