@@ -332,7 +332,12 @@ def interval(values: Sequence[float]) -> dict[str, float]:
 
 
 def results() -> None:
-    """Put all that was measured into one file, with differences of log p from scVI and from nb, paired over cells."""
+    """Put all that was measured into one file, with differences of log p from scVI and from nb, paired over cells.
+
+    Rows of methods that were not measured again stay as they are.
+    """
+    before = read_json(RESULT)["rows"] if RESULT.exists() else []
+    kept = {(row["data"], row["dim"], row["method"]): row for row in before}
     rows: list[dict[str, Any]] = []
     for name in DATA:
         held = read(name)
@@ -342,7 +347,9 @@ def results() -> None:
                 files = [FOLDER / "peers" / f"{name}-{method}-{dim}-{seed}.npz" for seed in SEEDS]
                 measured[method] = [_peer(name, held, file, seed) for seed, file in enumerate(files) if file.exists()]
             for method, each in measured.items():
-                if len(each) == len(SEEDS):
+                if len(each) < len(SEEDS):
+                    rows += [kept[name, dim, method]] if (name, dim, method) in kept else []
+                else:
                     rows.append({"data": name, "dim": dim, "method": method, **_summary(each)})
                     for other in ("scVI", "nb"):
                         if other != method and len(measured[other]) == len(SEEDS):

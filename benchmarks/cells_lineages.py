@@ -233,6 +233,42 @@ def results() -> None:
     write_json(RESULT, {"versions": versions(), "rows": rows}, indent=1)
 
 
+SHOWN = {
+    "cellmix": {
+        "arms": "arms in order",
+        "pseudotime": "pseudotime",
+        "diffusion": "diffusion pseudotime",
+        "plates": "plates",
+        "halves": "halves",
+    },
+    "paul": {
+        "curve1": "erythrocytes",
+        "curve2": "monocytes and neutrophils",
+        "diffusion_curve1": "diffusion, erythrocytes",
+        "diffusion_curve2": "diffusion, monocytes and neutrophils",
+        "apart": "ends apart",
+        "halves": "halves",
+    },
+    "simulated": {"distance": "wrong edges"},
+}
+
+
+def table(name: str, result: dict[str, Any]) -> str:
+    """Tabulate the figures of one data set."""
+    lines = [
+        "| d | c | seeds | " + " | ".join(SHOWN[name].values()) + " |",
+        "|---" * (len(SHOWN[name]) + 3) + "|",
+    ]
+    for row in result["rows"]:
+        data, *settings = row["of"].split("-")
+        if data == name and row["means"]:
+            found = [row["means"][key] for key in SHOWN[name]]
+            cells = [f"{one['mean']:.2f} ± {one['half']:.2f}" for one in found]
+            c = settings[1].replace("learn", "learned")
+            lines.append(f"| {settings[0]} | {c} | {row['seeds']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=("run", "simulated", "speed", "results"))

@@ -8,8 +8,8 @@ python -m benchmarks.tables --run demo      only this one; or README, guide-tabl
 `<!-- table:NAME -->…<!-- /table -->` is made from `results/NAME.json`, `table:paper_NAME` from
 `results/paper/NAME.json`, and `table:gallery_NAME`, `table:maps_NAME` and `table:graphs_NAME` from
 `results/gallery.json`, `results/maps.json` and `results/graphs.json`, `table:scale_processes` from
-`results/scale.json`, `table:mapping_NAME` from `results/cells_mapping.json`; the outputs of examples come from
-`results/examples.json`.
+`results/scale.json`, and `table:mapping_NAME`, `table:genes_NAME` and `table:lineages_NAME` from
+`results/cells_mapping.json` and its like; the outputs of examples come from `results/examples.json`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from curvae.training.storage import versions
 from . import (
     calibration,
     cells,
+    cells_genes,
+    cells_lineages,
     cells_mapping,
     curvature_calibration,
     default_map,
@@ -128,12 +130,20 @@ def cuda(result: dict[str, Any]) -> str:
         f"{full['gb_s']:,.0f} GB/s of weights, gradients and moments, {full['gb_s'] / measured['copy_gb_s']:.0%} of a "
         "plain copy: they are nearer to the limit of memory than to that of arithmetic.",
         "",
+        _on_spheres(result["hundred"]),
+        "",
         f"Marginal likelihoods of {found['models']} models on {found['images']:,} images with {found['samples']:,} "
         f"samples take {found['float32']['seconds']:.0f} s in float32 and {found['tf32']['seconds']:.0f} s with TF32 "
         f"products. Against float64, on 50 images and four models, the mean of a model is off by at most "
         f"{found['float32']['gap_of_the_means']:.1g} and {found['tf32']['gap_of_the_means']:.1g} nat.",
     ]
     return "\n".join(lines)
+
+
+def _on_spheres(rows: Sequence[dict[str, Any]]) -> str:
+    own = [row for row in rows if row["kind"] == "sphere"]
+    times = [f"{row['ms']:.2f} ms on `s{row['dim']}` (×{row['over_euclidean']:.2f})" for row in own]
+    return f"On spheres, a step of a hundred models takes {' and '.join(times)}, beside Euclidean ones of the same run."
 
 
 def calls(result: dict[str, Any]) -> str:
@@ -253,7 +263,9 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "default_map": default_map.table,
     "cells_rate": cells.rates,
     **{f"cells_{name}": partial(cells.table, name) for name in cells.DATA},
-    "mapping_kang": partial(cells_mapping.table, "kang"),
+    **{f"mapping_{name}": partial(cells_mapping.table, name) for name in cells_mapping.QUERIES},
+    **{f"genes_{name}": partial(cells_genes.table, name) for name in ("simulated", "kang")},
+    **{f"lineages_{name}": partial(cells_lineages.table, name) for name in cells_lineages.SHOWN},
     **maps.TABLES,
     **graph_tables.TABLES,
     **{f"gallery_{name}": partial(gallery.table, name) for name in gallery.ENTRIES},
@@ -267,7 +279,7 @@ def fill(name: str, text: str) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"{name} has a block table:{match[2]}; known are {', '.join(TABLES)}")
         file = re.sub("^(paper|brief)_", "paper/", re.sub("^(gallery|maps|graphs|scale|cells)_.*", r"\1", match[2]))
-        file = re.sub("^mapping_.*", "cells_mapping", file)
+        file = re.sub("^(mapping|genes|lineages)_.*", r"cells_\1", file)
         path = RESULTS / f"{file}.json"
         if not path.exists():
             command = "curvae paper " if path.parent.name == "paper" else "python -m benchmarks."

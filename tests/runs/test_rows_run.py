@@ -460,7 +460,7 @@ def test_categories_through_every_command():
     assert "--categorical colour --categorical size" in fit("t.csv", *options, "-o", "other").out
 
 
-def testreport_samples_are_in_original_units_and_repeat_by_seed():
+def test_report_samples_are_in_original_units_and_repeat_by_seed():
     write_table(Path("t.csv"))
     table = pd.read_csv("t.csv") * [1.0, 1000.0, 0.001] + [0.0, 5e5, 0.0]
     table.to_csv("t.csv", index=False)
@@ -575,7 +575,7 @@ def test_a_table_in_which_nothing_varies_is_refused():
     assert not Path("runs").exists()
 
 
-def testreport_samples_of_a_table_are_no_array():
+def test_report_samples_of_a_table_are_no_array():
     write_table(Path("t.csv"))
     fit("t.csv", "-o", "run")
     refused("sample", "run", "-o", "x.npy", says=["x.npy should end in .csv", "-o"])
@@ -714,7 +714,7 @@ def test_numbers_in_sentences_have_a_minus_sign(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(1, 500), (200, 500), (500, 200), (1000, 100), (1_000_000, 100)])
-def testreport_samples_of_a_row(rows, expected):
+def test_report_samples_of_a_row(rows, expected):
     assert report_samples(rows) == expected
 
 
