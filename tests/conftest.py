@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from unittest import mock
@@ -28,22 +26,6 @@ with suppress(OSError):
 
 # What is slow to import is imported where it is used: the process that only hands out tests to others does without.
 pytest.register_assert_rewrite("distribution_checks", "likelihood_checks", "stacking", "trainings")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What mostly waits for a browser is begun first, and then what takes long in a single file, so that in the end no
-    worker waits for the other."""
-    order = ("viewer", "training", "runs")
-    items.sort(key=lambda item: order.index(name) if (name := item.path.parent.name) in order else len(order))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _frozen() -> Iterator[None]:
-    """What files of tests leave behind is collected once, and not looked at again with all garbage of later ones, which
-    took a tenth of the time."""
-    gc.freeze()
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)
