@@ -232,13 +232,13 @@ def table(name: str, result: dict[str, Any]) -> str:
     """Tabulate the figures of the mapping of one data set."""
     own = [row for row in result["rows"] if row["data"] == name and row["part"] != "unknown"]
     lines = [
-        "| c | model | " + " | ".join(_SHOWN).replace("log_p", "log p of the query") + " |",
-        "|---" * (len(_SHOWN) + 2) + "|",
+        "| c | model | seeds | " + " | ".join(_SHOWN).replace("log_p", "log p of the query") + " |",
+        "|---" * (len(_SHOWN) + 3) + "|",
     ]
     for row in own:
         cells = [_text(row[key], digits) if key in row else "" for key, digits in _SHOWN.items()]
         part = {"both": "trained on both"}.get(row["part"], row["part"])
-        lines.append(f"| {row['c']:g} | {part} | " + " | ".join(cells) + " |")
+        lines.append(f"| {row['c']:g} | {part} | {row['seeds']} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
