@@ -16,7 +16,7 @@ from curvae import CurvaeError
 from curvae.models import LIKELIHOODS, Batch, Gaussian, Layout
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, build, embed, fit
-from curvae.training.evaluate import likelihoods
+from curvae.training.fitted import likelihoods
 from stacking import assert_as_alone
 
 __all__ = ["FEATURES", "ROWS", "LikelihoodChecks"]

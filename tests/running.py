@@ -72,7 +72,7 @@ def undrawn() -> Iterator[None]:
 def few_surrogates() -> Iterator[None]:
     """Diagnoses whose figures of the data are as ever, and whose p-values, from few surrogates, do not matter."""
     with (
-        mock.patch("curvae.hierarchy.nesting._COUNT", 9),
+        mock.patch("curvae.hierarchy.diagnosis._COUNT", 9),
         mock.patch("curvae.hierarchy.diagnosis._DRAWN", 9),
     ):
         yield
@@ -80,16 +80,17 @@ def few_surrogates() -> Iterator[None]:
 
 def tiny(code: str) -> str:
     """An example with the shortest of trainings, of small networks."""
-    if command := re.match(r"curvae (fit|compare|graph) ", code):
+    if command := re.match(r"curvae (fit|compare|graph|map) ", code):
         words, mark, remark = code.partition("#")
         words += "" if "--epochs" in words else " --epochs 2 "
-        words += "" if "--hidden" in words or command[1] == "graph" else " --hidden 16 "
+        words += "" if "--hidden" in words or command[1] in ("graph", "map") else " --hidden 16 "
         code = f"{words}{mark}{remark}"
     code = re.sub(r"(GraphConfig|PoincareGraphVAE)\((?![^()]*epochs)", r"\g<1>(epochs=2, ", code)
     code = re.sub(r"PoincareVAE\((?![^()]*epochs)", "PoincareVAE(epochs=2, ", code)
     code = re.sub(r"PoincareVAE\((?![^()]*hidden)", "PoincareVAE(hidden=(16,), ", code)
     code = re.sub(r"\brange\(\d{3}\)", "range(20)", code)  # steps of a training
-    for setting, value in (("epochs", 2), ("repeats", 3), ("samples", 20), ("num_samples", 10), ("warmup_steps", 10)):
+    few = {"epochs": 2, "max_epochs": 2, "repeats": 3, "samples": 20, "refine": 2}
+    for setting, value in (few | dict.fromkeys(("num_samples", "n_mc_samples", "warmup_steps"), 10)).items():
         code = re.sub(rf'\b({setting}(?:[ =]|": ))\d+', rf"\g<1>{value}", code)
     return code
 

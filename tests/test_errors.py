@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from curvae.data.column_statistics import MissingValuesError
+from curvae.data.dataset import MissingValuesError
 from curvae.errors import CurvaeError, FixableError
 from curvae.training import Config, GraphConfig
 

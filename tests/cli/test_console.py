@@ -81,6 +81,7 @@ def test_every_command_prints_in_ascii():
         "        with undrawn(), few_surrogates(): main(); code = 0\n"
         "    except SystemExit as end: code = end.code\n"
         "    print('exit', code, flush=True)\n"
+        "print('slow', *{'scipy.stats', 'sympy', 'torch._dynamo'} & set(sys.modules))\n"
     )
     found = subprocess.run(
         [sys.executable, "-c", script],
@@ -93,6 +94,7 @@ def test_every_command_prints_in_ascii():
     assert found.returncode == 0 and "Traceback" not in found.stderr, found.stderr
     codes = [int(line.split()[1]) for line in found.stdout.splitlines() if line.startswith("exit ")]
     assert codes == [0] * 12 + [2] * 2, found.stderr
+    assert found.stdout.splitlines()[-1] == "slow", "modules that take seconds to import are not needed"
     start = found.stdout.index("{")
     summary, _ = json.JSONDecoder().raw_decode(found.stdout[start:])
     assert summary["run"] == "run"

@@ -352,24 +352,28 @@ def test_the_library_names_no_flags():
             assert not re.search(r"--[a-z]| -[no]\b", said), f"{path.name}: {line}"
 
 
+def texts(path):
+    """The texts in a module, without docstrings."""
+    prose = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):  # what holds a text comes before it
+        if isinstance(node, ast.Expr):
+            prose.add(id(node.value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            yield node.value
+
+
 def test_messages_have_parameters_in_backquotes():
     """Those with a value: the command line shows only what is in backquotes as it is typed."""
     options = {one.name for command in app.commands.values() for one in command.params}
     names = "|".join(sorted(options | {*described(RowSettings), *described(GraphSettings)}))
     bare = re.compile(rf"""(?<![\w"'./`-])(?<!, )(?:{names})=(?:"|…|True|False|\d)""")
     for path in (ROOT / "src" / "curvae").rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-                assert path.parent.name == "cli" or not bare.search(node.value), f"{path.name}: {node.value}"
+        for text in texts(path):
+            assert path.parent.name == "cli" or "=" not in text or not bare.search(text), f"{path.name}: {text}"
 
 
 def test_runs_know_no_options():
     """What to do next is data, which the command line turns into a command."""
     for path in (ROOT / "src" / "curvae" / "runs").glob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-                assert not re.search(r"(^|[\s(])(--[a-z]|-[a-z]\b)", node.value), f"{path.name}: {node.value}"
+        for text in texts(path):
+            assert not re.search(r"(^|[\s(])(--[a-z]|-[a-z]\b)", text), f"{path.name}: {text}"

@@ -21,9 +21,15 @@ from scipy.spatial.distance import cdist
 from scipy.stats import chisquare
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from curvae.data import EdgeSplit, Graph, graph_data, load_graph, split_edges
-from curvae.data import graph_data as baselines
-from curvae.data import graph_data as ranking
+from curvae.data import (
+    EdgeSplit,
+    Graph,
+    graph_data,
+    graph_data as baselines,
+    graph_data as ranking,
+    load_graph,
+    split_edges,
+)
 from curvae.data.graph_data import (
     absent_pairs,
     link_matrix,

@@ -14,8 +14,7 @@ from scipy.io import mmwrite
 from scipy.sparse import csr_array, issparse, random_array, save_npz
 
 from curvae.data import Graph, load_graph
-from reading import PEOPLE, write
-from reading import graph_refusal as refusal
+from reading import PEOPLE, graph_refusal as refusal, write
 
 TABLE = "id,type,size,age\nann,x,1.5,3\nben,y,2.5,4\ncem,x,0,5\ndan,,4,6\n"
 

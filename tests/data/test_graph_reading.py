@@ -17,13 +17,11 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from curvae.data import Graph, load, load_graph, memory
-from curvae.data import graph_reading as reading
+from curvae.data import Graph, graph_reading as reading, load, load_graph, memory
 from curvae.data.graph_reading import GRAPH_FILES, RawGraph
 from curvae.errors import CurvaeError
 from paths import ROOT
-from reading import PEOPLE, PLAIN, random_graph, weights, write
-from reading import graph_refusal as refusal
+from reading import PEOPLE, PLAIN, graph_refusal as refusal, random_graph, weights, write
 
 
 def pairs(graph: Graph) -> set[frozenset[str]]:
@@ -504,7 +502,7 @@ def read(path, large, monkeypatch, **how):
 def test_as_the_general_reader(name, packed, tmp_path, monkeypatch):
     path, text = tmp_path / (f"{name}.gz" if packed else name), LISTS[name].encode()
     path.write_bytes(gzip.compress(text) if packed else text)
-    for how in ({}, {"header": True}, {"header": False}, {"weighted": True}, {"directed": True}):
+    for how in ({}, {"header": True}, {"header": False}, {"weighted": True}, {"directed": True})[: 1 if packed else 5]:
         assert read(path, True, monkeypatch, **how) == read(path, False, monkeypatch, **how)
 
 

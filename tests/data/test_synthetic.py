@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.sparse.csgraph import minimum_spanning_tree
+from scipy.spatial.distance import pdist, squareform
 
 from curvae.data import branching_counts, branching_diffusion, flat
 from curvae.errors import CurvaeError
@@ -87,5 +89,12 @@ def test_counts_of_a_branching_process() -> None:
     fewer = branching_counts(genes=200, per_node=20, dropout=0.4, seed=1).x
     assert (fewer.toarray() == 0).mean() > (x == 0).mean() + 0.1
     np.testing.assert_array_equal(x, branching_counts(genes=200, per_node=20, seed=1).x.toarray())
+    # With many programs the shortest tree between the means of nodes is the true one.
+    many = branching_counts(genes=200, depth=2, per_node=50, batches=1, total=5000, programs=100)
+    shares = np.log1p(many.x.toarray() / many.exposure[:, None] * 5000)
+    means = shares.reshape(7, 50, -1).mean(1)
+    tree = minimum_spanning_tree(squareform(pdist(means))).tocoo()
+    found = {tuple(sorted(edge)) for edge in zip(tree.row.tolist(), tree.col.tolist(), strict=True)}
+    assert found == {(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6)}
     with pytest.raises(CurvaeError, match="dropout a share below 1, got .* dropout=1.5"):
         branching_counts(dropout=1.5)

@@ -177,7 +177,7 @@ def test_a_guide_written_by_hand():
         pyro.sample("z", to_pyro(WrappedNormal(loc, math.sqrt(SHRINKAGE) * NOISE, manifold)))
 
     svi = SVI(wrapped_model, guide, pyro.optim.ClippedAdam({"lr": 0.1, "lrd": 0.97}), TraceMeanField_ELBO())
-    for _ in range(150):
+    for _ in range(120):
         svi.step(space)
     assert torch.allclose(pyro.param("loc"), SHRINKAGE * SEEN, rtol=0, atol=0.05)
 

@@ -280,10 +280,10 @@ def test_the_statistic_is_nearly_that_of_scipy():
 @pytest.mark.slow
 @pytest.mark.parametrize("dim", DIMS)
 def test_riemannian_radii_on_the_grid(dim):
-    """In a third of the cells, with every curvature and every scale: in units of s the law depends on c·s² alone."""
+    """In a fifth of the cells, with every curvature and every scale: in units of s the law depends on c·s² alone."""
     noise = torch.randn(count(dim), dim)
     for (i, c), (j, s) in itertools.product(enumerate(CURVATURES), enumerate(SCALES)):
-        if (i + j + dim) % 3 == 0:
+        if (i + j + dim) % 5 == 0:
             r = HyperbolicRadius(dim, s, c).transform(noise)
             law = HyperbolicRadius(dim, torch.tensor(s, dtype=torch.float64), c)
             assert looks_like(r, law), (c, s)

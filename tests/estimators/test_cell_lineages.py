@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,7 +12,10 @@ import pytest
 from scipy.sparse import csr_array
 
 from curvae import CellVAE, CurvaeError
+from curvae.data import Arrays
 from curvae.hierarchy import parse_newick
+from curvae.hierarchy.lineages import calibrate, draw_places, times_along
+from curvae.training import embed
 
 anndata = pytest.importorskip("anndata")
 # anndata 0.12 asks pandas 3 for options that are going to be removed.
@@ -85,6 +90,53 @@ def test_the_root_may_be_a_cell_and_cells_may_be_others(model):
     assert found.root == "cell7" and found.pseudotime[7] == 0.0
     assert len(other.obs["curvae_pseudotime"]) == 60
     assert model.lineage(groups="kind", adata=other).chosen
+
+
+def coverage(place, fitted, cells, found, factor):
+    """Share of cells of which 0 lies among the differences of draws of two fresh halves, split gene by gene."""
+    random, drawn = np.random.default_rng(123), []
+    x = cells.x.toarray().astype(np.int64)
+    first = random.binomial(x, 0.5)
+    for half in (first, x - first):
+        own = replace(cells, x=csr_array(half.astype(np.float32)), size=half.sum(1).astype(np.float64))
+        placed, scale = place(fitted, own), factor(own)
+        draws = [draw_places(fitted, placed, random, scale) for _ in range(40)]
+        drawn.append(times_along(np.concatenate(draws), found.nodes, found.tree)[0].reshape(40, -1))
+    low, high = np.quantile(drawn[0] - drawn[1], [0.05, 0.95], axis=0)
+    return ((low <= 0) & (high >= 0)).mean()
+
+
+@pytest.mark.parametrize("wrong", [0.2, 2.0])
+def test_intervals_hold_and_widen_as_totals_fall(model, monkeypatch, wrong):
+    def place(*how):
+        found = embed(*how)
+        return replace(found, sigma=found.sigma * wrong)
+
+    model, _ = model
+    other, _ = cells(300, seed=5)
+    few, x = np.arange(300) % 2 == 0, other.X.toarray().astype(np.int64)
+    other.X = csr_array(np.where(few[:, None], np.random.default_rng(6).binomial(x, 0.25), x).astype(np.float32))
+    arrays, labels = Arrays.of(model._read(other, None, decode=False)), other.obs["group"].fillna("")
+    monkeypatch.setattr("curvae.estimators.cells.embed", place)
+    found = model.lineage("start", adata=other)
+    how = partial(place, model._fitted)
+    factor = calibrate(model._fitted, how, arrays, how(arrays), labels, "start")
+    raw = coverage(place, model._fitted, arrays, found, lambda _: 1.0)
+    widths = found.high - found.low
+    assert widths[few].mean() > 1.5 * widths[~few].mean()
+    if wrong < 1:
+        assert raw < 0.6 and 0.8 < coverage(place, model._fitted, arrays, found, factor) < 0.98
+    else:  # draws end with the tree, so that intervals soon hold all of them
+        assert raw > 0.98 and factor(arrays)[~few].mean() < 0.6
+
+
+def test_few_cells_and_rates_are_not_calibrated(model):
+    model, _ = model
+    few, _ = cells(40, seed=5)
+    arrays = Arrays.of(model._read(few, None, decode=False))
+    for own in (arrays, replace(Arrays.of(model._data), size=None)):
+        how = partial(embed, model._fitted)
+        assert calibrate(model._fitted, how, own, model._embedding, few.obs["group"]) is None
 
 
 def test_expression_is_that_of_the_decoder_in_every_batch(model):

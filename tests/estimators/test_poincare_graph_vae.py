@@ -17,9 +17,8 @@ from curvae import CurvaeError, Lorentz, PoincareBall, PoincareGraphVAE
 from curvae.data import load_graph, split_edges
 from curvae.data.graph_data import BASELINES
 from curvae.training import link_baselines
-from curvae.training.config import GraphConfig
-from curvae.training.evaluate import embed_graph
-from curvae.training.graph_problem import fit_graph
+from curvae.training.fitted import GraphConfig
+from curvae.training.graph_problem import embed_graph, fit_graph
 from running import curvae, refused
 
 TREE = [(f"n{(i - 1) // 2}", f"n{i}") for i in range(1, 41)]

@@ -17,6 +17,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import (
+    check_estimators_pickle,
+    check_methods_subset_invariance,
     check_readonly_memmap_input,
     check_transformer_general,
     parametrize_with_checks,
@@ -448,12 +450,18 @@ UNEQUAL = dict.fromkeys(
 )
 
 
-@parametrize_with_checks(
-    [PoincareVAE(epochs=1, hidden=(8,), space=space, advanced={"importance_samples": 5}) for space in (None, "s1")],
-    expected_failed_checks=lambda estimator: UNEQUAL,
-)
+CHECKED = PoincareVAE(epochs=1, hidden=(8,), advanced={"importance_samples": 5})
+
+
+@parametrize_with_checks([CHECKED], expected_failed_checks=lambda estimator: UNEQUAL)
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
+
+
+# Of what a map on a sphere has of its own: the width of what it returns, and what is kept of it.
+@pytest.mark.parametrize("check", [check_transformer_general, check_methods_subset_invariance, check_estimators_pickle])
+def test_conventions_of_maps_on_spheres(check):
+    check("PoincareVAE", clone(CHECKED).set_params(space="s1"))
 
 
 # --- maps that are held to the neighbourhoods of the data ------------------------------------------------------------

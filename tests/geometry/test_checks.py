@@ -31,7 +31,7 @@ from curvae.nn import (
     normalised_adjacency,
 )
 from curvae.training import Config, fit
-from curvae.training.config import choose_device
+from curvae.training.fitted import choose_device
 
 CHARTS = pytest.mark.parametrize("chart", [Lorentz, PoincareBall])
 

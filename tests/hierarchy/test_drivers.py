@@ -7,8 +7,8 @@ import pytest
 
 from curvae.data import Arrays
 from curvae.errors import CurvaeError
-from curvae.hierarchy import drivers, explain
-from curvae.hierarchy.drivers import expected_rows
+from curvae.hierarchy import explain, lineages
+from curvae.hierarchy.lineages import expected_rows
 from curvae.training import Config, Embedding, embed, fit
 
 ROWS = 120
@@ -69,7 +69,7 @@ def test_single_rows_and_the_middle_of_the_map(tree, monkeypatch):
     np.testing.assert_allclose(found.low[0], found.high[0], rtol=1e-6)
     assert (found.low[-1] < found.high[-1]).all()
     # Nor does it matter how many points are decoded at once: here, of 4 columns, 3.
-    monkeypatch.setattr(drivers, "_DECODED", 12)
+    monkeypatch.setattr(lineages, "_DECODED", 12)
     again = explain(fitted, place, end, columns=2, steps=5)
     for part in ("mean", "low", "high", "change_low", "change_high"):
         np.testing.assert_allclose(getattr(again, part), getattr(found, part), rtol=1e-4, atol=1e-5)

@@ -28,8 +28,7 @@ from curvae.models.stack import trace
 from curvae.nn import Conditioned, Space, decoder, mlp
 from curvae.nn.layers import Curved
 from curvae.training import Config, build, compare, fit, fit_many, random_split
-from curvae.training.evaluate import embed, likelihoods
-from curvae.training.fitted import Effects
+from curvae.training.fitted import Effects, embed, likelihoods
 from curvae.training.fitting import scaling_for
 from curvae.training.rows import layout_of
 from running import SMALL, config, curvae, refused, write_table
@@ -90,6 +89,20 @@ def test_every_decoder_is_told_at_every_layer(kind):
             added += 1
     assert added == len(network.shifts) == 3
     torch.testing.assert_close(network(S, context, c), expected)
+
+
+def test_numbers_of_a_context_may_have_a_last_layer_of_their_own():
+    plain = mlp(FEATURES, 6, 2)[:-1].double()
+    network = Conditioned(plain, TOLD, own=(1, 2)).double()
+    for parameter in (network.slopes, *network.shifts.parameters()):
+        nn.init.normal_(parameter)
+    batch = random_batch()
+    expected = []
+    for x, context in zip(batch.x.repeat(3, 1), batch.context.repeat(3, 1), strict=True):  # a row of each of 3 draws
+        hidden = torch.relu(plain[1](x) + network.shifts["1"].weight @ context)
+        weight = plain[3].weight + context[1] * network.slopes[0] + context[2] * network.slopes[1]
+        expected.append(weight @ hidden + plain[3].bias + network.shifts["3"].weight @ context)
+    torch.testing.assert_close(network(batch.x.repeat(3, 1), batch.context), torch.stack(expected))
 
 
 def test_a_context_that_lacks_or_has_another_width_is_refused():

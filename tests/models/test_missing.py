@@ -17,13 +17,12 @@ from torch import nn
 
 from curvae import CurvaeError, PoincareVAE
 from curvae.data import Arrays, load
-from curvae.data.column_statistics import column_statistics
-from curvae.data.dataset import Dataset
-from curvae.data.text_tables import EXACT
+from curvae.data.dataset import Dataset, column_statistics
+from curvae.data.files import EXACT
 from curvae.models import Batch, Layout, Stack
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, Fitted, Scaling, Split, build, embed, fit, fit_many, impute
-from curvae.training.evaluate import likelihoods
+from curvae.training.fitted import likelihoods
 from running import SMALL, curvae, refused
 
 NAMES = ("bernoulli", "gaussian", "unit_gaussian", "categorical", "poisson")
@@ -353,7 +352,7 @@ class TestCommands:
             found = curvae("impute", "run", file, *how)
             assert found.code == 0 and first in Path("full.csv").read_text(), found.err
             assert "next: curvae diagnose full.csv --label kind --categorical colour\n" in found.out
-        with mock.patch("curvae.training.evaluate._expected", return_value=np.full((40, 99), np.nan)):
+        with mock.patch("curvae.training.fitted._expected", return_value=np.full((40, 99), np.nan)):
             name = table["name"][table.drop(columns=["name", "kind"]).isna().any(axis=1)].iloc[0]
             refused("impute", "run", "t.csv", "-q", *how, says=["not finite", f"rows: '{name}', "])
 

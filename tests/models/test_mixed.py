@@ -18,7 +18,7 @@ from curvae.data import Arrays, Column, Schema, from_arrays, load
 from curvae.models import LIKELIHOODS, Batch, Bernoulli, Gaussian, Layout, Mixed, Poisson, Stack
 from curvae.models.likelihoods import choose_likelihood
 from curvae.training import Config, build, embed, fit, fit_many
-from curvae.training.evaluate import likelihoods
+from curvae.training.fitted import likelihoods
 from curvae.training.fitting import plan_rows
 from curvae.training.storage import load_fitted, save_fitted
 from running import config, curvae, refused

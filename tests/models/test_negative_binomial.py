@@ -17,7 +17,7 @@ from curvae.data import Arrays, load
 from curvae.models import LIKELIHOODS, Batch, Layout, NegativeBinomial, ZeroInflated
 from curvae.models.likelihoods.negative_binomial import _ZeroInflatedEntries, nb_entries
 from curvae.training import Config, fit
-from curvae.training.evaluate import likelihoods
+from curvae.training.fitted import likelihoods
 
 RATES = (1e-8, 1e-3, 0.3, 5.0, 29.0, 31.0, 1e3, 1e6)
 DISPERSIONS = (1e-4, 0.03, 1.0, 40.0, 3e3, 1e6)
@@ -70,7 +70,7 @@ def test_slopes_are_finite_differences(shape):
     x = torch.tensor([[0.0, 3.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 7.0], [5000.0, 0.0, 0.0]]).double()
     given = log_rate, log_dispersion
     assert torch.autograd.gradcheck(lambda *both: nb_entries(*both, x), given, rtol=1e-5)
-    assert torch.autograd.gradgradcheck(lambda *both: nb_entries(*both, x), given, rtol=1e-5)
+    assert torch.autograd.gradgradcheck(lambda *both: nb_entries(*both, x), given, rtol=1e-5, fast_mode=len(shape) > 1)
 
 
 @pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3)])
@@ -266,11 +266,11 @@ def test_genes_and_batches_without_a_count_are_no_trouble():
 def test_dispersions_of_simulated_cells_are_found():
     random = np.random.default_rng(0)
     theta = random.uniform(0.5, 8.0, 50)
-    share = random.dirichlet(np.full(50, 2.0), 3)[random.integers(3, size=5000)]
-    size = random.gamma(4.0, 500.0, 5000)
+    share = random.dirichlet(np.full(50, 2.0), 3)[random.integers(3, size=2500)]
+    size = random.gamma(4.0, 500.0, 2500)
     mean = size[:, None] * share
     x = random.poisson(mean * random.gamma(theta, 1 / theta, mean.shape)).astype(float)
-    config = Config(likelihood="nb", hidden=(32,), neighbours="off", steps=400, learning_rate=2e-3)
+    config = Config(likelihood="nb", hidden=(32,), neighbours="off", steps=300, learning_rate=4e-3)
     fitted = fit(config, Arrays(x, size=x.sum(1), total=True))
     found = fitted.model.likelihood.log_dispersion.detach().exp().numpy()
     assert np.median(np.abs(found / theta - 1)) < 0.2

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from curvae import Euclidean, Lorentz
 from curvae.models import Batch, Layout, MapTerms, Stack, Terms
-from curvae.models.neighbour_terms import far_stress, jittered, near_divergence
+from curvae.models.vae import far_stress, jittered, near_divergence
 from curvae.training import Config, build
 
 ROWS, FEATURES = 6, 5
@@ -34,7 +34,7 @@ def _far(n, m, seed=0):
 @pytest.fixture
 def exact(monkeypatch):
     """The search for the best sharpness goes on to the last digit."""
-    monkeypatch.setattr("curvae.models.neighbour_terms._TURNS", 300)
+    monkeypatch.setattr("curvae.models.vae._TURNS", 300)
 
 
 def test_near_divergence_by_hand(exact):
@@ -63,7 +63,7 @@ def test_few_turns_find_the_best_sharpness(monkeypatch):
     z = torch.from_numpy(np.random.default_rng(0).normal(size=(64, 2)))
     near = torch.softmax(-3 * torch.cdist(z, z).fill_diagonal_(1e9), -1).fill_diagonal_(-1)
     found = [near_divergence(scale * torch.cdist(z, z) ** 0.7, near).sum() for scale in (0.01, 1.0, 100.0)]
-    monkeypatch.setattr("curvae.models.neighbour_terms._TURNS", 300)
+    monkeypatch.setattr("curvae.models.vae._TURNS", 300)
     expected = near_divergence(torch.cdist(z, z) ** 0.7, near).sum()
     np.testing.assert_allclose(found, float(expected), rtol=1e-4)
 

@@ -23,8 +23,7 @@ from curvae.models import VAE, Stack, marginal, marginal_likelihood
 from curvae.models.stack import _linear, _Products, architecture, blas_products, trace
 from curvae.nn import Curvature, mlp
 from curvae.training import Config, Scaling, build, random_split
-from curvae.training.evaluate import _alike, likelihoods, likelihoods_many
-from curvae.training.fitted import Fitted
+from curvae.training.fitted import Fitted, _alike, likelihoods, likelihoods_many
 from stacking import BASE, FEATURES, ROWS, alone, assert_as_alone, batch, custom, mixed, models, normed, together
 
 DOUBLE = {"dtype": torch.float64}

@@ -35,8 +35,7 @@ from curvae.nn import (
 from curvae.training import Config, GraphConfig, build
 from curvae.training.fitted import restored_model
 from curvae.training.graph_problem import require_buildable_graph
-from products import FEATURES, PRODUCTS
-from products import vae as product_vae
+from products import FEATURES, PRODUCTS, vae as product_vae
 from stacking import assert_as_alone
 
 LAWS = pytest.mark.parametrize("law", ["wrapped", "riemannian"])

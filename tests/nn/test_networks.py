@@ -22,7 +22,7 @@ from curvae.runs import Source, evaluate_run, train_run
 from curvae.settings import resolve_defaults
 from curvae.training import Config, build, embed, fit, fit_many
 from curvae.training.engine import BatchEngine
-from curvae.training.evaluate import likelihoods
+from curvae.training.fitted import likelihoods
 from curvae.training.fitting import plan_rows
 from stacking import alone, assert_as_alone
 from trainings import CapturedEngine

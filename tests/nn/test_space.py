@@ -13,7 +13,7 @@ from curvae.errors import CurvaeError
 from curvae.nn import Curvature, HyperbolicFactor, Space
 from curvae.settings import FactorSettings, parse_space
 from curvae.training import Config
-from curvae.training.config import GraphConfig
+from curvae.training.fitted import GraphConfig
 from products import PRODUCTS, FactorTests
 
 F64 = torch.float64

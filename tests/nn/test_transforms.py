@@ -146,8 +146,8 @@ def compiled(f, args, backend):
     return value, torch.autograd.grad(value.sum(), leaves, allow_unused=True)
 
 
-# Those whose derivatives are traced too: every way in which they are written. The default backend traces others.
-TRACED = ("geometry_of_the_ball", "radius_quantile", "riemannian_draw", "layers")
+# Those whose derivatives are traced too: a draw from a table and a network.
+TRACED = ("riemannian_draw", "layers")
 # Those that are compiled under vmap, which includes the function itself: a map, a draw and a network.
 MAPPED = ("geometry_of_the_hyperboloid", "riemannian_draw", "layers")
 # By the default backend, which traces derivatives too: a draw. What it makes of others is no other kind, and takes half

@@ -32,7 +32,7 @@ from curvae.plotting import (
     project_to_disc,
     regular_tree,
 )
-from curvae.plotting.style import GREY, INK, colouring
+from curvae.plotting.pictures import GREY, INK, colouring
 from paths import ROOT
 
 CURVATURES = [0.0, 1e-4, 0.3, 1.0, 7.0]

@@ -24,9 +24,7 @@ from curvae.data.tables import TABLES
 from curvae.models import VAE, Batch, Bernoulli, Layout, Posterior
 from curvae.models.likelihoods import LIKELIHOODS, choose_likelihood
 from curvae.nn import HyperbolicFactor, Space, decoder, mlp
-from curvae.settings import RowSettings
-from curvae.settings import configs as parts
-from curvae.settings import setting as names
+from curvae.settings import RowSettings, configs as parts, setting as names
 from curvae.settings.setting import setting
 from paths import ROOT
 

@@ -17,8 +17,7 @@ from paths import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import census_graphs
-from benchmarks import graph_census as census
+from benchmarks import census_graphs, graph_census as census
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from scipy.sparse import csc_array, csr_array, save_npz
 
 from cell_files import CELLS, counts, describe, write_10x_folder, write_h5ad
-from curvae.data.text_tables import EXACT
+from curvae.data.files import EXACT
 from running import SMALL, curvae, refused, undrawn
 
 FIT = ("fit", "cells.h5ad", "--label", "kind", "--batch-key", "plate", "--genes", "20", *SMALL)

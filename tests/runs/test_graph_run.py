@@ -27,22 +27,27 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from curvae import PoincareBall, PoincareGraphVAE, PoincareVAE
 from curvae.cli.commands import app
 from curvae.cli.options import typed_options
-from curvae.data import Graph, load_graph, split_edges
-from curvae.data import graph_data as centrality
+from curvae.data import Graph, graph_data as centrality, load_graph, split_edges
+from curvae.data.files import EXACT
 from curvae.data.graph_data import BASELINES, neighbourhood_map
-from curvae.data.text_tables import EXACT
 from curvae.errors import CurvaeError
 from curvae.hierarchy import graph_faithfulness
 from curvae.maps.embedding import Embedding
 from curvae.models import FermiDirac
 from curvae.plotting import graph_map
-from curvae.plotting.maps import EDGES_DRAWN
+from curvae.plotting.pictures import EDGES_DRAWN
 from curvae.runs import training, view_run
 from curvae.runs.pages import LinkFigures, against_rules, disconnected, links_section, ranking_sentence
 from curvae.training import link_baselines, stacks
-from curvae.training.config import GraphConfig
-from curvae.training.evaluate import embed_graph, neighbourhood
-from curvae.training.graph_problem import FittedGraph, GraphEngine, build_graph_model, fit_graph
+from curvae.training.fitted import GraphConfig
+from curvae.training.graph_problem import (
+    FittedGraph,
+    GraphEngine,
+    build_graph_model,
+    embed_graph,
+    fit_graph,
+    neighbourhood,
+)
 from curvae.training.storage import load_fitted, save_fitted
 from running import SMALL, config, curvae, refused, settings, snapshot, write_table
 

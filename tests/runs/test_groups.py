@@ -100,10 +100,12 @@ def test_roots_and_groups_from_elsewhere():
         assert all(len(one["columns"]) == 2 for one in found.json["genes"].values())
         found = curvae("lineage", "run", "--groups", "half", "--data", "more.csv", "-o", "two")
         assert found.code == 0 and "the group of the lowest radius" in found.out
+        assert "Intervals of pseudotime are those of the posteriors." in found.out
         found = curvae(
             "lineage", "cells", "--groups", "half", "--data", "c.h5ad", "--root", "odd", "-o", "three", "--json"
         )
         assert found.code == 0 and found.json["branches"] == ["odd", "even"], found.err
+        assert "calibrated on cells whose counts were split in two" in Path("three/report.html").read_text("utf-8")
 
 
 @pytest.mark.usefixtures("folder")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from cell_files import CELLS, counts, describe, write_h5ad
-from curvae.data.text_tables import EXACT
+from curvae.data.files import EXACT
 from running import SMALL, curvae, refused, undrawn, write_table
 
 pytest.importorskip("anndata")

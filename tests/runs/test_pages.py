@@ -12,7 +12,7 @@ import pytest
 from curvae.data import load
 from curvae.runs import pages
 from curvae.training import Embedding
-from curvae.training.evaluate import embed
+from curvae.training.fitted import embed
 from curvae.training.storage import load_fitted
 from pages import Page
 from running import SMALL, curvae, undrawn, write_table

@@ -21,8 +21,7 @@ from curvae.runs.run import comparable, given
 from curvae.runs.viewing import open_map
 from curvae.training import Config, Embedding
 from curvae.training.engine import BatchEngine
-from curvae.training.evaluate import active_dimensions, map_health
-from curvae.training.fitted import Fitted
+from curvae.training.fitted import Fitted, active_dimensions, map_health
 from curvae.training.graph_problem import FittedGraph
 from curvae.training.storage import load_fitted
 from pages import Page
@@ -66,7 +65,7 @@ def home(tmp_path_factory):
             "--set",
             "learn_prior_scale=yes",
         )
-        assert curvae("graph", "g.csv", *words, "-o", "graph", pictures=True).code == 0
+        assert curvae("graph", "g.csv", *words, "-o", "graph").code == 0
     return folder
 
 
@@ -170,6 +169,11 @@ def test_a_file_that_someone_edited_is_refused(tmp_path):
     ):
         changed.to_csv(tmp_path / "embedding.csv", index=False)
         refused("view", tmp_path, says=["embedding.csv is not as curvae fit wrote it", says])
+    described = config()
+    described["config"]["space"]["depth"] = 2
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    table().to_csv(tmp_path / "embedding.csv", index=False)
+    refused("view", tmp_path, says=["embedding.csv is not as curvae fit wrote it", "unknown settings: space.depth"])
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

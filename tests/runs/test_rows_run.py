@@ -24,16 +24,15 @@ from curvae import PoincareVAE
 from curvae.cli.console import console_reporter
 from curvae.cli.options import typed_options
 from curvae.data import disk, load, memory
-from curvae.data.text_tables import EXACT
+from curvae.data.files import EXACT
 from curvae.errors import CurvaeError
 from curvae.hierarchy import explain
 from curvae.models import marginal_likelihood
 from curvae.runs import Reporter, Source, diagnosing, training
 from curvae.runs.training import _beaten, choose_test_share, report_samples
-from curvae.training import Config, Scaling, embed, random_split, stacks, storage
-from curvae.training import fit as fit_model
+from curvae.training import Config, Scaling, embed, fit as fit_model, random_split, stacks, storage
 from curvae.training.engine import BatchEngine
-from curvae.training.evaluate import likelihoods
+from curvae.training.fitted import likelihoods
 from curvae.training.storage import load_fitted
 from disk_data import COLUMNS, MEMORY, mixed_table, numbered, write_parquet, write_parts
 from running import SMALL, config, curvae, refused, settings, snapshot, untouched, write_table

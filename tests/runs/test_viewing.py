@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from curvae import PoincareBall
-from curvae.data.text_tables import EXACT
+from curvae.data.files import EXACT
 from curvae.errors import CurvaeError
 from curvae.runs import view_run, viewing
 from curvae.runs.viewing import read_thinned

@@ -18,7 +18,7 @@ import torch
 from curvae import PoincareGraphVAE, PoincareVAE
 from curvae.cli.commands import app
 from curvae.errors import CurvaeError
-from curvae.estimators.base import advanced_names
+from curvae.estimators.poincare_vae import advanced_names
 from curvae.models import VAE, Bernoulli, Gaussian, Layout, Posterior
 from curvae.nn import Curvature, Gyroplane, HyperbolicFactor, Layers, Space, decoder, mlp
 from curvae.settings import (

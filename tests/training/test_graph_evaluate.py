@@ -11,9 +11,9 @@ from scipy.stats import mannwhitneyu
 from curvae import PoincareGraphVAE
 from curvae.data import load_graph
 from curvae.errors import CurvaeError
-from curvae.training import evaluate, graph_problem, missing_links
-from curvae.training.config import GraphConfig
-from curvae.training.evaluate import link_scores, neighbourhood
+from curvae.training import graph_problem, missing_links
+from curvae.training.fitted import GraphConfig
+from curvae.training.graph_problem import link_scores, neighbourhood
 
 
 def as_set(pairs: NDArray[np.int64]) -> set[tuple[int, int]]:
@@ -52,7 +52,7 @@ def test_missing_links_against_all_pairs(directed: bool, monkeypatch: pytest.Mon
     every = [(i, j) for i in range(graph.n_nodes) for j in range(graph.n_nodes) if (i != j if directed else i < j)]
     absent = np.array(sorted(set(every) - as_set(graph.edges)))
     expected = model.link_probability(absent)
-    monkeypatch.setattr(evaluate, "_PAIRS", 5 * graph.n_nodes)  # several blocks, the last of fewer nodes
+    monkeypatch.setattr(graph_problem, "_PAIRS", 5 * graph.n_nodes)  # several blocks, the last of fewer nodes
     seen: list[int] = []
     found, probability = missing_links(fitted, graph, 7, progress=seen.append)
     assert sum(seen) == graph.n_nodes and max(seen) == 5 and seen[-1] < 5
@@ -71,7 +71,7 @@ def test_missing_links_against_all_pairs(directed: bool, monkeypatch: pytest.Mon
 
 def test_neighbourhoods_of_a_very_large_graph_are_asked_of_fewer_nodes(monkeypatch):
     graph = load_graph(nx.barabasi_albert_graph(300, 3, seed=0))
-    monkeypatch.setattr(evaluate, "_DISTANCES", 150 * 300)
+    monkeypatch.setattr(graph_problem, "_DISTANCES", 150 * 300)
     fitted = graph_problem.fit_graph(GraphConfig(epochs=1), graph)
-    found = neighbourhood(evaluate.embed_graph(fitted, graph), graph)
+    found = neighbourhood(graph_problem.embed_graph(fitted, graph), graph)
     assert (found.asked, found.sampled) == (150, True)

@@ -15,22 +15,21 @@ from scipy import stats
 
 from curvae import CurvaeError
 from curvae.data import Graph, load_graph, split_edges
-from curvae.models import Pairs, PairSampler
-from curvae.models import graph_vae as pairs
-from curvae.models import graph_vae as pairs_module
+from curvae.models import Pairs, PairSampler, graph_vae as pairs, graph_vae as pairs_module
 from curvae.nn import GraphEncoder, normalised_adjacency
-from curvae.paper.methods import WeightedGraphVAE
-from curvae.training import FittedGraph, graph_problem, neighbourhood, stacks
-from curvae.training import graph_problem as fitting
-from curvae.training.config import GraphConfig
-from curvae.training.evaluate import embed_graph, judge_split, link_figures
+from curvae.paper.experiment import WeightedGraphVAE
+from curvae.training import FittedGraph, graph_problem, graph_problem as fitting, neighbourhood, stacks
+from curvae.training.fitted import GraphConfig
 from curvae.training.graph_problem import (
     GraphEngine,
     TrainingGraph,
     build_graph_model,
     compare_graph,
+    embed_graph,
     fit_graph,
     fit_graphs,
+    judge_split,
+    link_figures,
     plan_graphs,
 )
 from curvae.training.storage import load_fitted, save_fitted

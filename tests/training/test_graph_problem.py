@@ -17,21 +17,21 @@ from sklearn.metrics import roc_auc_score
 from curvae.data import Graph, load_graph, split_edges
 from curvae.errors import CurvaeError
 from curvae.training import stacks
-from curvae.training.config import GraphConfig
-from curvae.training.evaluate import embed_graph, link_figures, neighbourhood
-from curvae.training.fitted import kept_record
+from curvae.training.fitted import GraphConfig, kept_record
 from curvae.training.graph_problem import (
     FittedGraph,
     GraphEngine,
     TrainingGraph,
     build_graph_model,
+    embed_graph,
     feature_scaling,
     fit_graph,
     fit_graphs,
+    link_figures,
+    neighbourhood,
 )
 from curvae.training.storage import load_fitted, save_fitted
-from running import config as run_config
-from running import curvae, refused
+from running import config as run_config, curvae, refused
 
 SMALL = GraphConfig(epochs=40, hidden=(8,), learning_rate=0.03)
 

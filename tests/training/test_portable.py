@@ -16,8 +16,8 @@ from curvae.errors import CurvaeError
 from curvae.training import Config, embed, fit
 from curvae.training.portable import export_part, onnx_bytes, portable, torch_bytes
 
-ROWS = 1000
-SMALL = Config(hidden=(16,), epochs=1, batch_size=250, patience=None)
+ROWS = 400
+SMALL = Config(hidden=(16,), epochs=1, batch_size=100, patience=None)
 RANDOM = np.random.default_rng(0)
 NUMBERS = RANDOM.normal(size=(ROWS, 5)) * [1, 10, 1e3, 1e-3, 1] + [0, 5, 1e6, 0, -1]
 YES = (RANDOM.random((ROWS, 5)) < 0.4).astype(float)

@@ -93,19 +93,28 @@ def test_only_new_columns_change(name, lone):
             assert torch.equal(was, value), key
             continue
         widened.append(key)
+        if key == "decoder.slopes":
+            assert len(value) == 2 and all(one.any() for one in value)
+            continue
         columns = value.T if "shifts" in key else value.reshape(-1, value.shape[-1])
         start = first if "shifts" in key else 0
         learned = columns[start + before : start + batches]
         others = torch.cat([columns[: start + before], columns[start + batches :]])
         if was is None:
             assert not others.any()
+        elif was.dim() == 1:  # dispersions that all known batches share
+            assert torch.equal(others, was.expand(before, -1))
         elif lone and "shifts" in key:
             assert torch.equal(torch.cat([others[:first], others[first + 1 :]]), was.T) and not others[first].any()
         else:
             assert torch.equal(others, was.T if "shifts" in key else was.reshape(others.shape))
         assert len(learned) == 2 and (learned[0] != learned[1]).any()
     assert {key.split(".")[0] for key in widened} >= {"decoder"} | ({"encoder"} if "enc" in name else set())
-    assert any("log_" in key for key in widened) == (name in ("dispersions", "sizes"))
+    assert {key for key in widened if "log_" in key or "slopes" in key} == {
+        "decoder.slopes",
+        "likelihood.log_dispersion",
+        *(["likelihood.log_sizes"] if name == "sizes" else []),
+    }
     # Places and likelihoods of the reference, as the wider model is told of them.
     wider = replace(
         data,
@@ -156,8 +165,23 @@ def test_training_helps_and_a_query_of_a_query_is_one():
     third = fit_query(end, query.schema, again, reference.config)
     assert third.layout.batch == (0, 5) and third.layout.covariates == 6
     weight = "decoder.shifts.0.weight"
-    was, now = end.model.state_dict()[weight], third.model.state_dict()[weight]
-    assert torch.equal(now[:, [0, 1, 2, 3, 5]], was)
+    was, now = end.model.state_dict(), third.model.state_dict()
+    assert torch.equal(now[weight][:, [0, 1, 2, 3, 5]], was[weight])
+    assert torch.equal(now["decoder.slopes"][:2], was["decoder.slopes"]) and now["decoder.slopes"][2].any()
+    assert (end.layout.queried, third.layout.queried, third.config.dispersion) == (2, 3, "gene-batch")
+
+
+def test_dispersions_of_a_query_are_its_own():
+    """Where a query varies as its reference does but for its dispersions, these become its own."""
+    data = cells(["a"], 400)
+    reference = fit(replace(CONFIG, epochs=30, learning_rate=0.01), data)
+    query = queried(reference, data.schema, ["x"], 400)
+    random, rates = np.random.default_rng(3), 50.0 * np.arange(1, GENES + 1)
+    x = random.poisson(rates * random.gamma(2.0, 0.5, (400, GENES))).astype(np.float32)
+    query = replace(query, x=x, exposure=x.sum(1).astype(float))
+    found = fit_query(reference, data.schema, query, replace(reference.config, epochs=150)).model.likelihood
+    new = query.context[:, slice(*np.cumsum(query.batch))].argmax(1).max()
+    assert 1.2 < found.log_dispersion[new].exp().median() < 4.5  # planted: 2, of rates whose totals are known
 
 
 def test_settings_of_the_reference_are_kept(monkeypatch):

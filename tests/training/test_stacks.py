@@ -23,25 +23,24 @@ from sklearn.base import clone
 
 from curvae import PoincareVAE
 from curvae.data import Arrays, from_arrays
-from curvae.data.text_tables import EXACT
+from curvae.data.files import EXACT
 from curvae.errors import CurvaeError
 from curvae.models import Layout
 from curvae.training import Scaling, build, engine, fit, fit_many, fitting, random_split, stacks
 from curvae.training.engine import BatchEngine, losses
 from curvae.training.fitted import METRICS, Fitted
-from curvae.training.fitting import RowsTask, plan_rows
-from curvae.training.fitting import stacks as partition
+from curvae.training.fitting import RowsTask, plan_rows, stacks as partition
 from curvae.training.rows import RowPool
 from curvae.training.stacks import existing_checkpoints, visible_folder
 from curvae.training.storage import read_tensors, write_tensors
 from processes import child, kill, wait
-from running import SMALL as SMALL_COMMAND
-from running import curvae, refused, snapshot, untouched, write_table
+from running import SMALL as SMALL_COMMAND, curvae, refused, snapshot, untouched, write_table
 from trainings import (
     CONFIG,
     DATA,
     MANY,
     SMALL,
+    SMALL as WIDE,
     STOPPING,
     X,
     assert_all_same,
@@ -55,7 +54,6 @@ from trainings import (
     spoiling,
     state,
 )
-from trainings import SMALL as WIDE
 
 
 def weights(fitted):
@@ -604,7 +602,7 @@ def test_checkpoints_do_not_change_the_training_and_the_end_is_one(tmp_path, oft
 
 @pytest.mark.parametrize("patience", [None, 3])
 def test_more_epochs_on_resume(tmp_path, patience):
-    configs = seeds(5, STOPPING, epochs=20, patience=patience)
+    configs = seeds(3, STOPPING, epochs=14, patience=patience)
     fit_many([replace(config, epochs=6) for config in configs], rows(), folder=tmp_path)
     seen = []
     found = fit_many(configs, rows(), folder=tmp_path, resume=True, progress=lambda done, _: seen.append(done))

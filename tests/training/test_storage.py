@@ -18,9 +18,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from curvae import PoincareVAE
-from curvae.data.text_tables import EXACT
+from curvae.data.files import EXACT
 from curvae.errors import CurvaeError
-from curvae.training.storage import json_text, read_json, read_records, write_bytes, write_json, write_records
+from curvae.training.storage import (
+    json_text,
+    read_json,
+    read_records,
+    write_bytes,
+    write_json,
+    write_records,
+)
 from make_fixtures import BEGUN, COMPARISONS, FIGURES, FOLDERS, GRAPHS, figures, fixture_table, write_data
 from running import curvae, refused, snapshot
 

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from curvae import Euclidean, Lorentz, PoincareBall
-from curvae.geometry.frames import Frame
-from curvae.maps.charts import Chart, SphereChart
+from curvae.maps.charts import Chart, Frame, SphereChart
 from curvae.plotting import PALETTE, latent_map
 from curvae.report import Picture, Report, Section
 from curvae.viewer import View

@@ -353,7 +353,7 @@ def command(
                 if _assists(function.__name__):
                     return
                 if "device" in parameters:
-                    values["device"] = LazyModule("curvae.training.config").choose_device(values["device"])
+                    values["device"] = LazyModule("curvae.training.fitted").choose_device(values["device"])
                 if "reporter" in function.__annotations__:
                     words = partial(in_flags, options=options)
                     with console_reporter(quiet or as_json, words, _resuming.append) as values["reporter"]:

@@ -21,14 +21,12 @@ from ..errors import CurvaeError, require
 from ..models.likelihoods.base import row_blocks
 from ..settings import require_count
 from . import memory
-from .columns import FrameTable, RawData
 from .dataset import Matrix, NumberColumns, Schema, as_matrix
 from .disk import CsrFile, DiskMatrix, RowFile, csr_rows, repeated_texts
-from .files import Messages, count, one_line, open_file, quoted
+from .files import Messages, count, one_line, open_file, quoted, texts_of
 from .matrices import read_sparse
 from .spool import ROW_BYTES, Copy, Storage, require_room
-from .tables import Roles, choose_roles, covariate_numbers, read_roles
-from .text_tables import texts_of
+from .tables import FrameTable, RawData, Roles, choose_roles, covariate_numbers, read_roles
 
 __all__ = ["CELLS", "choose_genes", "is_cell_folder", "match_genes", "read_anndata", "read_cells"]
 

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh, svds
 
 from ..errors import CurvaeError
-from .column_statistics import has_missing
+from .dataset import has_missing
 from .files import count, quoted
 
 __all__ = [

@@ -29,25 +29,17 @@ from scipy.sparse.csgraph import connected_components
 
 from ..errors import CurvaeError
 from . import memory
-from .column_statistics import column_statistics, has_missing, missing_by_column, resolve_missing
-from .columns import FrameTable, common_stem, named_ends
-from .dataset import Column, as_matrix, check_ids, feature_names, one_hot
-from .files import (
-    Messages,
-    count,
-    fetch,
-    not_found,
-    one_line,
-    open_file,
-    opened_parquet,
-    places,
-    quoted,
-    require_file,
+from .dataset import (
+    Column,
+    as_matrix,
+    check_ids,
+    column_statistics,
+    has_missing,
+    missing_by_column,
+    one_hot,
+    resolve_missing,
 )
-from .graph_data import Graph, link_matrix
-from .matrices import read_npy, read_sparse
-from .tables import TABLES, named_frame, read_frame, require_column
-from .text_tables import (
+from .files import (
     BLANKS,
     COMMA_NUMBER,
     HEAD,
@@ -55,15 +47,29 @@ from .text_tables import (
     NUMBER,
     SEPARATORS,
     UNNAMED,
+    Messages,
     TextFile,
     check_cells,
     check_widths,
+    count,
+    feature_names,
+    fetch,
     has_decimal_commas,
+    not_found,
+    one_line,
+    open_file,
+    opened_parquet,
+    places,
+    quoted,
+    require_file,
     scan,
     sniff,
     split,
     texts_of,
 )
+from .graph_data import Graph, link_matrix
+from .matrices import read_npy, read_sparse
+from .tables import TABLES, FrameTable, common_stem, named_ends, named_frame, read_frame, require_column
 
 __all__ = [
     "BUILT_IN_GRAPHS",

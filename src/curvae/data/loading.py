@@ -9,16 +9,14 @@ from typing import Any, get_args
 from ..errors import CurvaeError
 from . import memory as machine
 from .cells import CELLS, is_cell_folder, read_cells
-from .column_statistics import Missing
-from .columns import RawData
-from .dataset import Dataset, NumberColumns, Schema, feature_names
+from .dataset import Dataset, Missing, NumberColumns, Schema
 from .disk import CsrFile, DenseFile, DiskMatrix, csr_size
-from .files import Messages, not_found, require_file
+from .files import Messages, feature_names, not_found, require_file
 from .graph_reading import BUILT_IN_GRAPHS, GRAPH_FILES
 from .matrices import raw_matrix, read_folder, read_mnist, read_npy, read_sparse_matrix
-from .spool import ROW_BYTES, Counter, Storage, store_matrix
+from .spool import ROW_BYTES, Counter, Storage, store_matrix, store_table
 from .synthetic import branching_diffusion, flat
-from .tables import TABLES, Roles, read_table
+from .tables import TABLES, FrameTable, RawData, Roles, Table, read_frame, read_parquet, sort_columns, table_reader
 
 __all__ = ["BUILT_IN", "MATRICES", "load"]
 
@@ -179,6 +177,34 @@ def _read(
         raw.ids, raw.labels, raw.label_name = data.ids, data.labels, data.label_name
         return raw
     return read_folder(path) if path.is_dir() else _read_matrix(path, storage)
+
+
+def read_table(
+    path: Path, roles: Roles, schema: Schema | None, missing: Missing, storage: Storage | None = None
+) -> RawData:
+    """Read a table and sort its columns by their roles.
+
+    Arguments:
+        path: a file whose name ends in one of `TABLES`, or a folder of Parquet files.
+        roles: columns that the caller gives a role.
+        schema: schema of the data that a model was trained on, or None to fit one.
+        missing: what is going to be done about missing values.
+        storage: how large a table may be to be held in memory; others stay on disk.
+    """
+    messages, trained = Messages(), Roles()
+    if schema is not None:
+        if schema.kind == "images":
+            raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
+        trained = Roles.of(schema)
+    known = {*roles.asked, *trained.asked, *(() if schema is None else schema.column_names)}
+    names, categories = {*roles.names, *trained.names}, {*roles.categorical, *trained.categorical}
+    table: Table | None = None
+    if storage is not None and table_reader(path) in (None, read_parquet):
+        covariates, wanted = {*roles.covariates, *trained.covariates}, None if schema is None else known
+        table = store_table(path, known, names, categories, covariates, wanted, storage, messages)
+    if table is None:
+        table = FrameTable(path, read_frame(path, known, names | categories, messages))
+    return sort_columns(table, roles, schema, messages, missing)
 
 
 def _read_matrix(path: Path, storage: Storage | None) -> RawData:

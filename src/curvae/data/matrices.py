@@ -26,10 +26,9 @@ from scipy.sparse import csr_array, issparse, load_npz
 
 from ..errors import CurvaeError
 from . import memory
-from .columns import RawData
-from .dataset import Column, Dataset, NumberColumns, PixelNames, as_matrix, feature_names
-from .files import Messages, count, fetch, one_line, open_file, places, quoted, require_file
-from .text_tables import NUMBER
+from .dataset import Column, Dataset, NumberColumns, PixelNames, as_matrix
+from .files import NUMBER, Messages, count, feature_names, fetch, one_line, open_file, places, quoted, require_file
+from .tables import RawData
 
 __all__ = [
     "Split",

@@ -27,17 +27,21 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ..errors import CurvaeError
-from .columns import ColumnTexts, Table, decode_texts
 from .disk import CsrFile, DenseFile, DiskMatrix, DiskTexts, StoredTexts
-from .files import Messages, one_line, opened_parquet, parquet_batches, places
-from .memory import size_text
-from .text_tables import (
+from .files import (
     UNNAMED,
+    Messages,
     NumberFacts,
     ReadAgainError,
     TextTable,
+    one_line,
+    opened_parquet,
+    parquet_batches,
+    places,
     texts_of,
 )
+from .memory import size_text
+from .tables import ColumnTexts, Table, decode_texts
 
 __all__ = [
     "ROW_BYTES",

@@ -6,6 +6,7 @@ x_ij = y_i + ε_ij with ε_ij ~ N(0, σ0²/5).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ..errors import CurvaeError
-from .dataset import Dataset, feature_names
+from .dataset import Dataset
+from .files import feature_names
 
 __all__ = ["Tree", "branching_counts", "branching_diffusion", "flat"]
 
@@ -133,11 +135,12 @@ def branching_counts(
     batches: int = 2,
     total: float = 1000.0,
     dropout: float = 0.0,
+    programs: int = 10,
     seed: int = 0,
 ) -> Dataset:
     """Draw counts of genes in cells of a branching process, measured in batches.
 
-    Ten programs follow a branching diffusion, and every gene answers to them. Shares of genes shift from batch to
+    Programs follow a branching diffusion, and every gene answers to them. Shares of genes shift from batch to
     batch, totals of cells are log-normal, and a gamma law of its own for each gene spreads its rates.
 
     Arguments:
@@ -147,6 +150,8 @@ def branching_counts(
         batches: number of batches, to which cells belong at random.
         total: median of the totals of cells.
         dropout: share of the counts that are lost where one molecule is expected; where more are, fewer are lost.
+        programs: number of programs. Of many, hardly any two branches change the same ones, so that the tree is the
+            shortest one between the means of its nodes.
         seed: seed of the random numbers.
 
     Returns:
@@ -157,16 +162,18 @@ def branching_counts(
         >>> data.x.shape, data.context_names, bool((data.x.sum(1) == data.exposure).all())
         ((124, 50), ('batch=1', 'batch=2'), True)
     """
-    if min(genes, per_node, batches) < 1 or total <= 0 or not 0 <= dropout < 1:
+    if min(genes, per_node, batches, programs) < 1 or total <= 0 or not 0 <= dropout < 1:
         raise CurvaeError(
-            "genes, per_node and batches must be at least 1, total positive and dropout a share below 1, got "
-            f"genes={genes}, per_node={per_node}, batches={batches}, total={total}, dropout={dropout}"
+            "genes, per_node, batches and programs must be at least 1, total positive and dropout a share below 1, got "
+            f"genes={genes}, per_node={per_node}, batches={batches}, programs={programs}, total={total}, "
+            f"dropout={dropout}"
         )
-    tree = branching_diffusion(10, depth, per_node=per_node, scale=0.6, noise=0.5, seed=seed)
+    tree = branching_diffusion(programs, depth, per_node=per_node, scale=0.6, noise=0.5, seed=seed)
     random = np.random.default_rng([seed, 1])
     rows = len(tree.node)
     batch = random.integers(batches, size=rows)
-    logs = random.normal(0.0, 1.2, genes) + tree.x @ random.normal(0.0, 0.3, (10, genes))
+    width = 0.3 * math.sqrt(10 / programs)
+    logs = random.normal(0.0, 1.2, genes) + tree.x @ random.normal(0.0, width, (programs, genes))
     logs += random.normal(0.0, 0.3, (batches, genes))[batch]
     shares = np.exp(logs) / np.exp(logs).sum(1, keepdims=True)
     spread = np.exp(random.normal(0.5, 0.7, genes))

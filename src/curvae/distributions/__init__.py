@@ -1,9 +1,16 @@
 """Distributions on spaces of constant curvature, as `torch.distributions`."""
 
 from .divergence import kl_divergence, kl_quadrature
-from .normal import HyperbolicNormal, ProductNormal, RiemannianNormal, WrappedNormal
+from .normal import (
+    HyperbolicNormal,
+    HyperbolicRadius,
+    ProductNormal,
+    RiemannianNormal,
+    SphericalRadius,
+    SphericalUniform,
+    WrappedNormal,
+)
 from .pyro import to_pyro
-from .radius import HyperbolicRadius, SphericalRadius, SphericalUniform
 from .validation import ExpMap0Transform, NormalizeTransform
 
 __all__ = [

@@ -8,15 +8,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, kl_divergence, register_kl
 
-from ..geometry import Manifold, Sphere
-from ..geometry import hyperboloid as h
+from ..geometry import Manifold, Sphere, hyperboloid as h
 from ..geometry.checks import broadcast_shapes, holds
-from ..geometry.functions import asinhc, logsinhc
+from ..geometry.functions import asinhc, differentiated, logsinhc
 from ..geometry.manifolds import HyperbolicCoordinates
-from ..geometry.primitive import differentiated
 from . import radial
-from .normal import HyperbolicNormal, ProductNormal, RiemannianNormal, nodes_first
-from .radius import Radius, SphericalUniform
+from .normal import HyperbolicNormal, ProductNormal, Radius, RiemannianNormal, SphericalUniform, nodes_first
 
 __all__ = ["kl_divergence", "kl_quadrature"]
 

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..geometry.functions import logsinc, logsinhc
-from ..geometry.primitive import Primitive, constant
+from ..geometry.functions import Primitive, constant, logsinc, logsinhc
 
 __all__ = [
     "Kernel",

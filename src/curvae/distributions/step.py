@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..geometry import Lorentz, Sphere
-from ..geometry import hyperboloid as h
-from ..geometry.functions import asinhc, cosh_sinhc, sinhc_slope
-from ..geometry.primitive import Primitive
+from ..geometry import Lorentz, Sphere, hyperboloid as h
+from ..geometry.functions import Primitive, asinhc, cosh_sinhc, sinhc_slope
 from .normal import HyperbolicNormal, RiemannianNormal, WrappedNormal
 from .radial import SphericalKernel, log_area
 from .table import lookup, lookup_on_sphere

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from ..geometry.primitive import Primitive, constant
+from ..geometry.functions import Primitive, constant
 from . import radial
 
 __all__ = ["lookup", "lookup_on_sphere", "stretch"]

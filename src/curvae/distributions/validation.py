@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Transform, biject_to, constraints, transform_to
 from torch.distributions.constraints import Constraint
 
-from ..geometry import Manifold, Sphere
-from ..geometry import hyperboloid as h
+from ..geometry import Manifold, Sphere, hyperboloid as h
 from ..geometry.checks import broadcast_shapes, got, holds, offender, real
 from ..geometry.functions import logsinhc
 

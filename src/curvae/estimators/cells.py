@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,23 +18,18 @@ from torch import Tensor
 
 from ..data import Dataset, Schema
 from ..data.cells import choose_genes, match_genes, read_anndata
-from ..data.columns import FrameTable
 from ..data.dataset import as_matrix
 from ..data.disk import in_memory
-from ..data.files import Messages, quoted
-from ..data.tables import Roles, batch_contexts, check_roles, require_column
-from ..data.text_tables import texts_of
+from ..data.files import Messages, quoted, texts_of
+from ..data.tables import FrameTable, Roles, batch_contexts, check_roles, require_column
 from ..errors import CurvaeError, require
-from ..hierarchy.drivers import explain_along
-from ..hierarchy.lineages import Lineage, find_lineage, require_groups
+from ..hierarchy.lineages import Lineage, calibrate, draw_places, explain_along, find_lineage, require_groups
 from ..maps.cells import add_map, transfer_labels
 from ..maps.embedding import Embedding, point_distances
 from ..models import Batch
 from ..settings import described, require_choice, require_count
-from ..training.config import Config, choose_device
 from ..training.differential import Populations, compare_populations, split_groups
-from ..training.evaluate import embed, health, likelihoods
-from ..training.fitted import Fitted
+from ..training.fitted import Config, Fitted, choose_device, embed, health, likelihoods
 from ..training.fitting import fit
 from ..training.queries import fit_query, fit_scores, held_out_fit, unknown_probability
 from ..training.rows import random_split
@@ -47,7 +43,7 @@ from ..training.storage import (
     save_fitted,
     write_tables,
 )
-from .base import Array, plain
+from .poincare_vae import Array, plain
 
 __all__ = ["CellVAE"]
 
@@ -365,8 +361,8 @@ class CellVAE:
     ) -> Self:
         """Make a model of a query, cells of other batches, from a trained one; then `train` it.
 
-        The model gets columns for the new batches, and these alone are trained: cells of the reference stay where they
-        are.
+        The model gets columns, dispersions and a last layer of the decoder for the new batches, and these alone are
+        trained: cells of the reference stay where they are.
 
         Arguments:
             adata: the query, with the layer and the columns of `obs` that the reference was trained with. Genes are
@@ -768,7 +764,8 @@ class CellVAE:
             root: where it begins: the name of a group or of a cell; by default the group of the lowest radius.
             groups: column of `obs` with the groups, by default the labels of the setup. Cells without one lie along
                 the tree too.
-            draws: of the posterior of each cell, for intervals, probabilities and the support of edges.
+            draws: of the posterior of each cell, for intervals, probabilities and the support of edges. Intervals are
+                calibrated on cells whose counts were split in two.
             adata: cells, by default those of the training.
         """
         cells, column = self._cells(adata), groups or self._schema.label
@@ -779,15 +776,12 @@ class CellVAE:
         if root is not None and root not in labels:
             start = int(_find_cells(cells, labels, "root", root)[0])
         require_groups(labels, draws)
-        data = self._read(adata, None, decode=False)
-        found = find_lineage(
-            self._embed(data),
-            labels,
-            start,
-            draws=self._at_draws(data, draws, lambda batch, z, *_: {"z": z})["z"],
-            names=list(cells.obs_names),
-            seed=self._fitted.config.seed,
-        )
+        data, seed = self._read(adata, None, decode=False), self._fitted.config.seed
+        placed, random = self._embed(data), np.random.default_rng(seed)
+        factor = calibrate(self._fitted, partial(embed, self._fitted), data.arrays, placed, labels, start, seed)
+        scale = 1.0 if factor is None else factor(data.arrays)
+        drawn = [draw_places(self._fitted, placed, random, scale) for _ in range(draws)]
+        found = find_lineage(placed, labels, start, draws=drawn, names=list(cells.obs_names), seed=seed)
         for name in ("pseudotime", "low", "high"):
             end = name if name == "pseudotime" else f"pseudotime_{name}"
             cells.obs[f"curvae_{end}"] = getattr(found, name)

@@ -14,10 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 from ..data import Graph, load_graph, split_edges
 from ..errors import CurvaeError
 from ..settings import DistributionKind, EdgeKind, EncoderKind, PopularityKind
-from ..training.config import choose_device, require_count
-from ..training.evaluate import embed_graph, judge_split, link_probability, missing_links
-from ..training.graph_problem import FittedGraph, fit_graph, fit_graphs
-from .base import Array, MapEstimator, nearest, plain
+from ..training.fitted import choose_device, require_count
+from ..training.graph_problem import (
+    FittedGraph,
+    embed_graph,
+    fit_graph,
+    fit_graphs,
+    judge_split,
+    link_probability,
+    missing_links,
+)
+from .poincare_vae import Array, MapEstimator, nearest, plain
 
 __all__ = ["PoincareGraphVAE"]
 

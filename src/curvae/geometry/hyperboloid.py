@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .functions import (
     REACH,
+    Primitive,
     arsinh,
     arsinh_and_slope,
     arsinh_by_c,
@@ -29,7 +30,6 @@ from .functions import (
     sinhc,
     sinhc_slope,
 )
-from .primitive import Primitive
 
 __all__ = [
     "ball",

@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from . import checks
-from . import hyperboloid as h
+from . import checks, hyperboloid as h
 from .functions import arsinh, cosh_sinhc, logsinhc
 
 __all__ = ["Euclidean", "Lorentz", "Manifold", "PoincareBall"]

@@ -26,8 +26,7 @@ from torch.nn import functional as F
 
 from . import hyperboloid as h
 from .checks import broadcast_shapes
-from .functions import REACH, arsinh_and_slope, arsinh_by_c, asinhc, sinhc_slope
-from .primitive import Primitive
+from .functions import REACH, Primitive, arsinh_and_slope, arsinh_by_c, asinhc, sinhc_slope
 
 __all__ = ["Summand", "distance_table", "distances", "distances_within", "sum_over_pairs"]
 

@@ -13,8 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from . import checks
-from . import hyperboloid as h
+from . import checks, hyperboloid as h
 from .functions import asinc, cos_sqrt, logsinc, sinc
 from .manifolds import Coordinates, Manifold, converged, first_outside
 

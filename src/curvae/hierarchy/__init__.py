@@ -11,10 +11,19 @@ from ..maps.faithfulness import (
     graph_faithfulness,
 )
 from ..maps.statistics import Metric, Rows
-from .diagnosis import Diagnosis, diagnose, diagnose_distances, diagnose_graph, diagnose_rows
-from .drivers import Drivers, explain, explain_along
-from .lineages import Lineage, find_lineage
-from .nesting import Delta, Nesting, estimate_delta, exact_delta, examine_points
+from .diagnosis import (
+    Delta,
+    Diagnosis,
+    Nesting,
+    diagnose,
+    diagnose_distances,
+    diagnose_graph,
+    diagnose_rows,
+    estimate_delta,
+    exact_delta,
+    examine_points,
+)
+from .lineages import Drivers, Lineage, explain, explain_along, find_lineage
 from .trees import (
     Embedded,
     Match,

@@ -2,36 +2,75 @@
 
 Nodes are the Fréchet means of groups, joined by the shortest tree of geodesics, whose edges point away from the root.
 The pseudotime of a row is the length of the way from the root to the point of the tree that is nearest to the row.
+
+Which columns change on the way from one place of a map to another is found for trees and for any two places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+from scipy.special import ndtri
 
+from ..data.dataset import Arrays, Scaling
 from ..data.files import quoted
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding, by_factor, geodesic_points, point_distances
 from ..maps.statistics import Array, Index
+from ..models import VAE, Batch, Layout
+from ..models.likelihoods.counts import Counts
 from .trees import NamedTree
 
-__all__ = ["Lineage", "TreePlaces", "find_lineage", "nearest_on_tree", "require_groups"]
+__all__ = [
+    "Drivers",
+    "Expected",
+    "Lineage",
+    "TreePlaces",
+    "calibrate",
+    "draw_places",
+    "expected_rows",
+    "explain",
+    "explain_along",
+    "find_lineage",
+    "join_groups",
+    "nearest_on_tree",
+    "require_groups",
+    "split_counts",
+    "times_along",
+]
 
 _LEVEL = 0.9  # probability of intervals
 _FEWEST = 5  # rows of a group
 _FEWEST_DRAWS = 19  # of which the two outermost are a 90 % interval
+_SPLIT, _FEWEST_SPLIT = 1000, 50  # cells whose counts are split, at most and at least
+_PARTS, _SPLIT_DRAWS, _REPEATS = 5, 10, 2  # of these by size, draws of each half, and rounds of the calibration
+_LARGEST = 5.0  # factor of the calibration, and one over the smallest
+_SHRUNK = 0.1  # added to the spread of log sizes, so that factors do not depend on sizes that are all alike
 _MARKS = 16  # pieces of an edge between which the nearest is looked for
 _ROUNDS, _NARROWING = 4, 8  # of the search between marks, and by how much it narrows in each
 _ROUNDING = 1e-6  # share of an edge, or of the tree, that counts as none
 _BLOCK = 1 << 22  # distances that are computed at a time
+
+
+class TrainedVAE(Protocol):
+    """A trained model of rows, such as `curvae.training.Fitted`."""
+
+    model: VAE
+    layout: Layout
+    scaling: Scaling
+
+    def reconstruct(self, space: Array, *, context: Array | None = None) -> Array:
+        """Return the expected rows at points, in original units."""
+        ...
 
 
 class TreePlaces(NamedTuple):
@@ -63,7 +102,8 @@ class Lineage:
         branches: names of the branches, the root first.
         branch: place in `branches` of each row.
         pseudotime: of each row.
-        low, high: its 90 % interval between draws of the posterior of the row.
+        low, high: its 90 % interval between the draws of the row. Those of `CellVAE.lineage` are calibrated on cells
+            whose counts were split in two.
         probability: share of these draws on each branch, (rows, branches).
         chosen: whether the root was chosen here, as the group of the lowest radius.
     """
@@ -153,7 +193,7 @@ def find_lineage(
         groups: name of the group of each row, "" for none.
         root: name of a group, or the place of a row, which becomes a node of its own; by default the group whose mean
             has the lowest radius.
-        draws: of the posteriors of all rows, (draws, rows, width).
+        draws: of the posteriors of all rows, (draws, rows, width); of cells, with the scale of `calibrate`.
         names: of the rows, for the root; their places by default.
         seed: of the rows of drawn trees.
 
@@ -168,22 +208,7 @@ def find_lineage(
     """
     labels = np.asarray(groups, dtype=np.str_)
     require_groups(labels, len(draws))
-    known = np.unique(labels[labels != ""])
-    members = [np.flatnonzero(labels == name) for name in known]
-    if isinstance(root, str) and root not in known:
-        raise CurvaeError(f"`root` is no group, {root!r}; groups are {quoted(known)}")
-    if root is not None and not isinstance(root, str):
-        members.append(np.array([root]))
-        root = str(root if names is None else names[root])
-        known = np.append(known, root)
-    nodes = _at(embedding, np.stack([_mean(embedding, embedding.space[own]) for own in members]))
-    first = nodes.radius.argmin() if root is None else np.flatnonzero(known == root)[-1]
-    _, above = breadth_first_order(_shortest_tree(nodes), int(first), directed=False)
-    lengths = np.where(above < 0, 0.0, nodes.pairs(np.arange(len(known)), np.maximum(above, 0)))
-    tree = NamedTree.ordered(known, np.where(above < 0, -1, above).astype(np.intp), lengths)
-    order = np.array([known.tolist().index(name) for name in tree.names])
-    nodes, members = nodes.take(order), [members[place] for place in order]
-
+    tree, nodes, members = join_groups(embedding, labels, root, names)
     random = np.random.default_rng(seed)
     resampled = [np.stack([points[random.choice(own, len(own))] for points in draws]) for own in members]
     drawn = np.stack([_mean(embedding, points) for points in resampled], 1)
@@ -198,29 +223,117 @@ def find_lineage(
             ends[tree.parent[node]] = ends[node]
     branches, codes = np.unique(ends, return_inverse=True)
 
-    def along(points: Embedding) -> tuple[Array, Index]:
-        found = nearest_on_tree(points, nodes, tree.parent)
-        reached = tree.height[tree.parent[found.node]] + found.time * tree.length[found.node]
-        return reached, np.where(reached > _ROUNDING * tree.height.max(), codes[found.node], 0)
-
-    pseudotime, branch = along(embedding)
-    times, places = (each.reshape(len(draws), -1) for each in along(_at(embedding, np.concatenate(draws))))
+    pseudotime, reached = times_along(embedding.space, nodes, tree)
+    times, places = times_along(np.concatenate(draws), nodes, tree)
+    times = times.reshape(len(draws), -1)
     # The quantiles between which a further draw would fall with the probability of the interval.
     low, high = np.quantile(times, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0, method="weibull")
-    shares = np.mean(places[..., None] == np.arange(len(branches)), 0)
+    drawn_on = codes[places].reshape(times.shape)
+    shares = np.mean(drawn_on[..., None] == np.arange(len(branches)), 0)
     return Lineage(
         tree=tree,
         nodes=nodes,
         support=support,
         drawn=drawn,
         branches=tuple(tree.names[branches].tolist()),
-        branch=branch,
+        branch=codes[reached],
         pseudotime=pseudotime,
         low=np.minimum(low, pseudotime),
         high=np.maximum(high, pseudotime),
         probability=shares,
         chosen=root is None,
     )
+
+
+def join_groups(
+    embedding: Embedding, groups: ArrayLike, root: str | int | None = None, names: Sequence[str] | None = None
+) -> tuple[NamedTree, Embedding, list[Index]]:
+    """Join groups of rows to a tree; return it, its nodes, and the rows of each; arguments as of `find_lineage`."""
+    labels = np.asarray(groups, dtype=np.str_)
+    known = np.unique(labels[labels != ""])
+    members = [np.flatnonzero(labels == name) for name in known]
+    if isinstance(root, str) and root not in known:
+        raise CurvaeError(f"`root` is no group, {root!r}; groups are {quoted(known)}")
+    if root is not None and not isinstance(root, str):
+        members.append(np.array([root]))
+        root = str(root if names is None else names[root])
+        known = np.append(known, root)
+    nodes = _at(embedding, np.stack([_mean(embedding, embedding.space[own]) for own in members]))
+    first = nodes.radius.argmin() if root is None else np.flatnonzero(known == root)[-1]
+    _, above = breadth_first_order(_shortest_tree(nodes), int(first), directed=False)
+    lengths = np.where(above < 0, 0.0, nodes.pairs(np.arange(len(known)), np.maximum(above, 0)))
+    tree = NamedTree.ordered(known, np.where(above < 0, -1, above).astype(np.intp), lengths)
+    order = np.array([known.tolist().index(name) for name in tree.names])
+    return tree, nodes.take(order), [members[place] for place in order]
+
+
+def times_along(points: Array, nodes: Embedding, tree: NamedTree) -> tuple[Array, Index]:
+    """Return how far along a tree points lie, and the node at the lower end of the edge of each, 0 at the root."""
+    found = nearest_on_tree(_at(nodes, points), nodes, tree.parent)
+    reached = tree.height[tree.parent[found.node]] + found.time * tree.length[found.node]
+    return reached, np.where(reached > _ROUNDING * tree.height.max(), found.node, 0)
+
+
+def calibrate(
+    fitted: TrainedVAE,
+    embed: Callable[[Arrays], Embedding],
+    cells: Arrays,
+    embedding: Embedding,
+    groups: ArrayLike,
+    root: str | int | None = None,
+    seed: int = 0,
+) -> Callable[[Arrays], Array] | None:
+    """Find by what factors to scale standard deviations of the posteriors of cells, so that intervals of pseudotime
+    hold; None without counts, or of too few cells.
+
+    The counts of some cells are split in two. With these factors the pseudotimes of the two halves of a cell differ, in
+    90 % of cells, by no more than draws of both imply. The logarithm of a factor is linear in that of the cell's size.
+
+    Arguments:
+        fitted: a model of counts.
+        embed: what places cells on its map.
+        cells: all of them.
+        embedding, groups, root: as of `find_lineage`.
+        seed: of the cells that are split, of their halves and of draws.
+    """
+    if not isinstance(fitted.model.likelihood, Counts) or cells.size is None or len(cells) < _FEWEST_SPLIT:
+        return None
+    tree, nodes, _ = join_groups(embedding, groups, root)
+    random = np.random.default_rng([seed, 1])
+    halves = split_counts(cells.take(np.sort(random.permutation(len(cells))[:_SPLIT])).load(), random)
+    placed = [embed(half) for half in halves]
+    apart = np.abs(np.subtract(*[times_along(half.space, nodes, tree)[0] for half in placed]))
+    sizes = np.log(np.mean([np.asarray(half.size) for half in halves], 0))
+    parts = np.array_split(np.argsort(sizes, kind="stable"), _PARTS)
+    middles = np.array([sizes[part].mean() for part in parts])
+    centre, level, slope = middles.mean(), 0.0, 0.0
+
+    def factor(rows: Arrays) -> Array:
+        return np.clip(np.exp(level + slope * (np.log(np.asarray(rows.size)) - centre)), 1 / _LARGEST, _LARGEST)
+
+    for _ in range(_REPEATS):  # as pseudotimes are not linear in places
+        draws = [
+            draw_places(fitted, place, random, factor(half))
+            for half, place in zip(halves, placed, strict=True)
+            for _ in range(_SPLIT_DRAWS)
+        ]
+        times = times_along(np.concatenate(draws), nodes, tree)[0].reshape(2, _SPLIT_DRAWS, -1)
+        deviation = np.sqrt(np.maximum(times.var(1, ddof=1).sum(0), np.finfo(np.float64).tiny))
+        reached = [np.quantile((apart / deviation)[part], _LEVEL) / ndtri((1 + _LEVEL) / 2) for part in parts]
+        missed = np.log(np.clip(reached, 1 / _LARGEST, _LARGEST))
+        level += missed.mean()
+        slope += (middles - centre) @ missed / (((middles - centre) ** 2).sum() + _SHRUNK)
+    return factor
+
+
+def split_counts(cells: Arrays, random: np.random.Generator) -> list[Arrays]:
+    """Split the counts of cells in two, each molecule to one half at random; sizes of halves are their shares."""
+    counts = csr_array(cells.x)
+    first = counts.copy()
+    first.data = random.binomial(counts.data.astype(np.int64), 0.5).astype(counts.dtype)
+    unit = np.asarray(cells.size) / np.maximum(counts.sum(1), 1)
+    halves = first, csr_array(counts - first)
+    return [replace(cells, x=half, size=unit * np.maximum(half.sum(1), 1)) for half in halves]
 
 
 def nearest_on_tree(points: Embedding, nodes: Embedding, parent: Index) -> TreePlaces:
@@ -286,3 +399,286 @@ def _shortest_tree(nodes: Embedding) -> Any:
     table = np.maximum(nodes.distances(), np.finfo(np.float64).tiny)
     tree = minimum_spanning_tree(table).toarray()
     return np.maximum(tree, tree.T)
+
+
+# Columns that change on a way.
+
+_UNIT_ROWS = 500  # of the map, from which the unit of a column is measured
+_DECODED = 2**22  # expected values held at once
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """What the decoder expects along a geodesic, in the columns that change most, in original units.
+
+    Arguments:
+        features: places of these columns among all, the one that changes most first, (k,).
+        unit: standard deviation of each in the whole data, as the model has them, (k,).
+        t: places on the geodesic, from 0 at the start to 1 at the end, (steps,).
+        mean: expected values there, (steps, k).
+        low, high: interval of the expected values between draws of the posteriors, (steps, k).
+        change: by how much each expected value grows from start to end, (k,).
+        change_low, change_high: its interval, (k,).
+        length: of the geodesic.
+    """
+
+    features: NDArray[np.intp]
+    unit: Array
+    t: Array
+    mean: Array
+    low: Array
+    high: Array
+    change: Array
+    change_low: Array
+    change_high: Array
+    length: float
+
+    @property
+    def travel(self) -> Array:
+        """How far each expected value moves on the way, from its smallest to its largest, in units of its column."""
+        return np.ptp(self.mean, axis=0) / self.unit
+
+    @property
+    def clear(self) -> NDArray[np.bool_]:
+        """For which columns the interval of the change leaves 0 out."""
+        return (self.change_low > 0) | (self.change_high < 0)
+
+    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return JSON values, given the names of all features."""
+        columns = [
+            {
+                "column": str(names[feature]),
+                "from": self.mean[0, i],
+                "to": self.mean[-1, i],
+                "change": self.change[i],
+                "interval": [self.change_low[i], self.change_high[i]],
+                "travel": travel,
+                "clear": bool(clear),
+                "path": self.mean[:, i].tolist(),
+                "path_interval": [self.low[:, i].tolist(), self.high[:, i].tolist()],
+            }
+            for i, (feature, travel, clear) in enumerate(zip(self.features, self.travel, self.clear, strict=True))
+        ]
+        return {"length": self.length, "t": self.t.tolist(), "columns": columns}
+
+    def table(self, names: Sequence[str], column: str = "column", t: str = "t") -> pd.DataFrame:
+        """Return expected values with their intervals, a line for each column and place, given the names of all
+        features; arguments beside these name columns of the table.
+        """
+        shown = np.array(names)[self.features]
+        values = {name: getattr(self, name).ravel("F") for name in ("mean", "low", "high")}
+        return pd.DataFrame({column: shown.repeat(len(self.t)), t: np.tile(self.t, len(shown)), **values})
+
+
+def explain(
+    fitted: TrainedVAE,
+    embedding: Embedding,
+    end: ArrayLike,
+    start: ArrayLike | None = None,
+    *,
+    columns: int = 20,
+    draws: int = 200,
+    level: float = 0.9,
+    steps: int = 21,
+    context: Array | None = None,
+    seed: int = 0,
+) -> Drivers:
+    """Find the columns that change along the geodesic between two rows, or groups of rows, of a map.
+
+    The decoder is asked for the expected row at every step of the geodesic. For the intervals, both ends are drawn many
+    times: a row of the group, and a point of its posterior. So they tell how far the answer depends on where exactly
+    the rows lie and, of a group, on which of its rows is meant; not how well the model was trained.
+
+    Arguments:
+        fitted: a model of rows.
+        embedding: its map, of any rows.
+        end: places of rows in the map; of several, the geodesic ends at their Fréchet mean.
+        start: where it starts, likewise; by default at the Fréchet mean of all rows, which is not drawn.
+        columns: how many to return, those that change most beside the standard deviation of the column.
+        draws: of the posteriors, for the intervals.
+        level: probability of the intervals.
+        steps: on the geodesic, with both ends.
+        context: covariates, (covariates,), if the model uses some; by default 0.
+        seed: of the draws.
+
+    Example:
+        >>> from curvae.data import branching_diffusion
+        >>> from curvae.training import Config, embed, fit
+        >>> x = branching_diffusion().x
+        >>> fitted = fit(Config(hidden=(16,), epochs=1), x)
+        >>> found = explain(fitted, embed(fitted, x), end=[600], start=[0], columns=3)
+        >>> found.features.shape, found.mean.shape
+        ((3,), (21, 3))
+    """
+    random = np.random.default_rng(seed)
+    groups = [None if rows is None else _take(embedding, rows) for rows in (start, end)]
+    centres = [embedding.centre if group is None else group.centre for group in groups]  # (1, d) each
+    contexts, unit = _units(fitted, embedding, context, random)
+    ends = [
+        np.repeat(centre, draws, 0)
+        if group is None
+        else draw_places(fitted, group.take(random.integers(len(group), size=draws)), random)
+        for group, centre in zip(groups, centres, strict=True)
+    ]
+    ways = np.stack([np.concatenate(centres), *np.stack(ends, 1)])
+    t = np.linspace(0.0, 1.0, steps)
+    points = geodesic_points(embedding.placed, t, ways[:, :1], ways[:, 1:])
+    length = float(point_distances(embedding.placed, *centres)[0])
+    return _along(fitted, points, t, contexts, unit, length, columns=columns, level=level)
+
+
+def explain_along(
+    fitted: TrainedVAE,
+    embedding: Embedding,
+    lineage: Lineage,
+    end: str,
+    *,
+    columns: int = 20,
+    features: NDArray[np.intp] | None = None,
+    level: float = 0.9,
+    steps: int = 41,
+    context: Array | None = None,
+    seed: int = 0,
+) -> Drivers:
+    """Find the columns that change along a tree of groups, from its root to one of them.
+
+    The decoder is asked for the expected row along the way; `t` of the result is the pseudotime. Intervals are those
+    between the same ways in the drawn trees: they tell how far the expected row of the way depends on which rows were
+    measured and where they lie, and not how much rows differ.
+
+    Arguments:
+        fitted: a model of rows.
+        embedding: its map, of any rows.
+        lineage: the tree.
+        end: name of the group at the end.
+        columns: how many to return, those that change most beside the standard deviation of the column.
+        features: places of the columns to return instead.
+        level, steps: as of `explain`.
+        context: covariates, (covariates,), or several, over which expected rows are averaged, (·, covariates).
+        seed: of the draws that tell standard deviations.
+    """
+    contexts, unit = _units(fitted, embedding, context, np.random.default_rng(seed))
+    nodes = lineage.path(end)
+    reached = lineage.tree.height[nodes]
+    t = np.linspace(0.0, reached[-1], steps)
+    edge = np.searchsorted(reached[1:-1], t, side="right")
+    ways = np.concatenate([lineage.nodes.space[None], lineage.drawn])[:, nodes]
+    times = (t - reached[edge]) / np.maximum(np.diff(reached)[edge], np.finfo(np.float64).tiny)
+    points = geodesic_points(embedding.placed, times, ways[:, edge], ways[:, edge + 1])
+    return _along(fitted, points, t, contexts, unit, float(reached[-1]), features, columns=columns, level=level)
+
+
+def _along(
+    fitted: TrainedVAE,
+    points: Array,
+    t: Array,
+    contexts: Array,
+    unit: Array,
+    length: float,
+    features: NDArray[np.intp] | None = None,
+    *,
+    columns: int,
+    level: float,
+) -> Drivers:
+    """Find the columns that change along a way, the first of points (ways, steps, width); the others are draws of it,
+    for the intervals."""
+    mean = _expected(fitted, points[0], contexts)
+    if features is None:
+        features = np.argsort(-np.ptp(mean, axis=0) / unit, kind="stable")[: max(1, columns)]
+    # Of all draws at once, (draws, steps, k).
+    values = _expected(fitted, np.concatenate(points[1:]), contexts, features).reshape(len(points) - 1, len(t), -1)
+    tails = (1 - level) / 2, (1 + level) / 2
+    low, high = np.quantile(values, tails, axis=0)
+    change_low, change_high = np.quantile(values[:, -1] - values[:, 0], tails, axis=0)
+    chosen = mean[:, features]
+    change = chosen[-1] - chosen[0]
+    return Drivers(features, unit[features], t, chosen, low, high, change, change_low, change_high, length)
+
+
+class Expected(NamedTuple):
+    """What the decoder expects at every row of a map, in the columns that differ most between rows.
+
+    Arguments:
+        features: places of these columns among all, (k,).
+        mean: expected values, in original units, (rows, k).
+        deviation: their standard deviations over draws of the posteriors, (rows, k).
+        unit: standard deviation of each column, (k,).
+    """
+
+    features: NDArray[np.intp]
+    mean: Array
+    deviation: Array
+    unit: Array
+
+
+def expected_rows(
+    fitted: TrainedVAE,
+    embedding: Embedding,
+    *,
+    columns: int = 12,
+    draws: int = 10,
+    context: Array | None = None,
+    seed: int = 0,
+) -> Expected:
+    """Return what the decoder expects at every row, and so how any two rows differ; arguments as of `explain`."""
+    random = np.random.default_rng(seed)
+    covariates, unit = _units(fitted, embedding, context, random)
+    some = random.permutation(len(embedding))[:_UNIT_ROWS]
+    deviation = _expected(fitted, embedding.space[some], covariates).std(0) / unit
+    features = np.argsort(-deviation, kind="stable")[:columns]
+    mean = _expected(fitted, embedding.space, covariates, features)
+    moments = np.zeros((2, *mean.shape))
+    for _ in range(draws):
+        off = _expected(fitted, draw_places(fitted, embedding, random), covariates, features) - mean
+        moments += [off, off**2]
+    first, second = moments / draws
+    return Expected(features, mean, np.sqrt(np.maximum(second - first**2, 0.0) * draws / (draws - 1)), unit[features])
+
+
+def _take(embedding: Embedding, rows: ArrayLike) -> Embedding:
+    """Take rows of a map by their places; raise where there are none."""
+    places = np.atleast_1d(np.asarray(rows))
+    if not (places.size and np.issubdtype(places.dtype, np.integer)):
+        raise CurvaeError(f"rows must be given by their places, whole numbers, at least one; got {rows!r}")
+    if places.min() < 0 or places.max() >= len(embedding):
+        raise CurvaeError(f"the map has rows 0 to {len(embedding) - 1}, got {int(places.max())}")
+    return embedding.take(places)
+
+
+def draw_places(fitted: TrainedVAE, rows: Embedding, random: np.random.Generator, scale: Array | float = 1.0) -> Array:
+    """Draw a point of the posterior of every row, (rows, d), whose standard deviation is multiplied by the scale."""
+    points = []
+    for part, factor in zip(rows.parts, fitted.model.space, strict=True):
+        sigma = torch.from_numpy((part.sigma * scale).reshape(-1, 1))
+        q = factor.around(part.points, sigma, part.c)
+        points.append(q.transform(torch.from_numpy(random.normal(size=(len(part), q.noise_dim)))))
+    return torch.cat(points, -1).numpy()
+
+
+def _expected(fitted: TrainedVAE, points: Array, contexts: Array, features: Any = slice(None)) -> Array:
+    """Compute expected values of features at points, in original units, averaged over covariates (contexts, ·)."""
+    parts = np.array_split(points, -(-len(points) * fitted.layout.features // _DECODED))
+    return np.concatenate(
+        [
+            sum(fitted.reconstruct(part, context=np.tile(one, (len(part), 1)))[:, features] for one in contexts)
+            / len(contexts)
+            for part in parts
+        ]
+    )
+
+
+def _units(
+    fitted: TrainedVAE, embedding: Embedding, context: Array | None, random: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return covariates, (contexts, ·), and with them the standard deviation of every column over rows that the model
+    makes at points of the map."""
+    contexts = np.zeros((1, fitted.layout.covariates)) if context is None else np.atleast_2d(context)
+    places = random.permutation(len(embedding))[:_UNIT_ROWS]
+    model = fitted.model
+    covariates = torch.from_numpy(contexts[np.arange(len(places)) % len(contexts)]).to(model.device, model.dtype)
+    points = torch.from_numpy(embedding.space[places]).to(model.device)
+    generator = torch.Generator(model.device).manual_seed(int(random.integers(2**31)))
+    with torch.no_grad():
+        made = model.likelihood.sample(model.decode(points, covariates), Batch(points, context=covariates), generator)
+    deviation = fitted.scaling.invert(made.cpu().double().numpy()).std(0)
+    return contexts, np.where(deviation > 0, deviation, np.inf)

@@ -21,9 +21,8 @@ from scipy.cluster.hierarchy import linkage
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from ..data.files import Messages, count, quoted
+from ..data.files import Messages, TextFile, count, quoted, read_text, scan
 from ..data.graph_data import average_precision
-from ..data.text_tables import TextFile, read_text, scan
 from ..errors import CurvaeError
 from ..maps.charts import ball_chart
 from ..maps.embedding import Embedding

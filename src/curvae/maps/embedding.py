@@ -17,10 +17,9 @@ from ..data.dataset import Scaling
 from ..data.files import count, quoted
 from ..distributions import HyperbolicNormal, ProductNormal
 from ..errors import CurvaeError
-from ..geometry.frames import Frame
 from ..models.likelihoods.base import Matrix
 from ..nn import Space
-from .charts import CHARTS, Chart, letter_of
+from .charts import CHARTS, Chart, Frame, letter_of
 from .statistics import Array, principal_axes
 
 __all__ = [

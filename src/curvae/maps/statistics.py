@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array, issparse
@@ -37,6 +38,7 @@ __all__ = [
     "neighbour_graph",
     "principal_axes",
     "rank_correlation",
+    "ranks",
 ]
 
 Array = NDArray[np.float64]
@@ -99,6 +101,11 @@ def _largest(x: Array, count: int) -> Array:
     return vectors[:, np.argsort(-values)]
 
 
+def ranks(x: Array) -> Array:
+    """Rank numbers from 1 on, those of each column apart; equal ones share the mean of their ranks."""
+    return pd.DataFrame(x).rank().to_numpy().reshape(x.shape)  # scipy.stats takes long to import
+
+
 def rank_correlation(truth: Array, latent: Array) -> float:
     """Compute Spearman's correlation: NaN where the truth is the same everywhere, 0 where only the latent figures are.
 
@@ -106,11 +113,9 @@ def rank_correlation(truth: Array, latent: Array) -> float:
         >>> round(rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 8.0, 9.0])), 12)
         1.0
     """
-    from scipy.stats import rankdata  # takes long to import
-
     if not np.ptp(truth):
         return math.nan
-    return float(np.corrcoef(rankdata(truth), rankdata(latent))[0, 1]) if np.ptp(latent) else 0.0
+    return float(np.corrcoef(ranks(truth), ranks(latent))[0, 1]) if np.ptp(latent) else 0.0
 
 
 def mean_interval(figures: Sequence[float]) -> tuple[float, float]:
@@ -233,9 +238,7 @@ class Rows:
 
     def normal_scores(self) -> Rows:
         """With every column turned into quantiles of a normal distribution by its ranks; equal values stay equal."""
-        from scipy.stats import rankdata  # takes long to import
-
-        return Rows(ndtri((rankdata(self.x, axis=0) - 0.5) / len(self)), self.metric, blocks=self.blocks)
+        return Rows(ndtri((ranks(self.x) - 0.5) / len(self)), self.metric, blocks=self.blocks)
 
     def take(self, place: Index) -> Array:
         """Return these rows as the metric sees them."""

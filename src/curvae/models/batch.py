@@ -164,6 +164,8 @@ class Layout:
         total: whether the exposure of a row is the sum of its values, of which a likelihood of counts gives the shares.
         batch: where the context tells the batch of a row: the first column, and the number of batches; () if nowhere.
         counts: whether the values are known to be counts, as those of cells are.
+        queried: how many of the batches, the last ones, were learned from queries, and have weights of their own in the
+            last layer of the decoder.
         names: of the features, for messages; not stored.
     """
 
@@ -176,6 +178,7 @@ class Layout:
     total: bool = False
     batch: tuple[int, ...] = ()
     counts: bool = False
+    queried: int = 0
     names: Sequence[str] = field(default=(), compare=False, repr=False)
 
     @property

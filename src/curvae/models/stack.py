@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map, tree_map_only
 
 from ..errors import CurvaeError
-from ..geometry.primitive import Primitive
+from ..geometry.functions import Primitive
 from .graph_vae import GraphVAE
 from .vae import VAE, MapTerms, Terms
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..geometry.checks import real, tensor
-from ..geometry.primitive import full_precision
+from ..geometry.functions import full_precision
 
 __all__ = [
     "Adjacency",

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from ..geometry import Lorentz, checks
-from ..geometry import hyperboloid as h
+from ..geometry import Lorentz, checks, hyperboloid as h
 from ..geometry.checks import require_float64
 
 __all__ = [

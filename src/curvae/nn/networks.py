@@ -326,6 +326,9 @@ class Conditioned(nn.Module):
         context: numbers that it is given.
         widths: the layers, by place, to whose output a function of the context is added, with the width of the output;
             by default the layers of a `decoder` that an activation follows, and the last.
+        own: the first of the numbers of the context that have weights of their own in the last layer, which is linear,
+            and how many these are. The layer's output then has, for each, that number times a linear function of its
+            input more.
 
     Example:
         >>> import torch
@@ -334,14 +337,22 @@ class Conditioned(nn.Module):
         torch.Size([8, 600])
     """
 
-    def __init__(self, layers: nn.Sequential, context: int, widths: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        layers: nn.Sequential,
+        context: int,
+        widths: Mapping[int, int] | None = None,
+        own: tuple[int, int] = (0, 0),
+    ) -> None:
         super().__init__()
-        self.context = context
+        self.context, self.own = context, slice(own[0], sum(own))
         self.shifts = nn.ModuleDict()
         for place, width in (_widths(layers) if widths is None else widths).items():
-            shift = nn.utils.skip_init(nn.Linear, context, width, bias=False)
-            nn.init.zeros_(shift.weight)
+            shift = nn.Linear(context, width, bias=False, device="meta")
+            shift.weight = nn.Parameter(torch.zeros(width, context))
             self.shifts[str(place)] = shift
+        last: Any = layers[-1]
+        self.slopes = nn.Parameter(torch.zeros(own[1], *last.weight.shape)) if own[1] else None
         self.layers = layers
         name_once(self)
 
@@ -359,13 +370,16 @@ class Conditioned(nn.Module):
             raise CurvaeError(f"this model needs the covariates of the rows, a context of {self.context} numbers each")
         if context.shape[-1] != self.context:
             raise CurvaeError(f"the context must hold {self.context} numbers a row, got {context.shape[-1]}")
+        # A graph has a context for each x: what tells them apart would be a condition on their number.
+        rows = (-1,) if torch.compiler.is_exporting() else (-1, len(context))
+        read = x
         for place, layer in enumerate(self.layers):
-            x = layer(x, c) if isinstance(layer, Curved | Layers) else layer(x)
+            read, x = x, layer(x, c) if isinstance(layer, Curved | Layers) else layer(x)
             if str(place) in self.shifts:
-                shift = self.shifts[str(place)](context)
-                # A graph has a context for each x: what tells them apart would be a condition on their number.
-                exporting = torch.compiler.is_exporting()
-                x = x + shift if exporting else (x.reshape(-1, *shift.shape) + shift).reshape(x.shape)
+                x = (x.reshape(*rows, x.shape[-1]) + self.shifts[str(place)](context)).reshape(x.shape)
+        if self.slopes is not None:
+            parts = read.reshape(*rows, read.shape[-1]), self.slopes, context[:, self.own]
+            x = x + torch.einsum("...ri,coi,rc->...ro", *parts).reshape(x.shape)
         return x
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import CurvaeError
 from ..runs import Reporter, Step
-from ..training.config import choose_device
+from ..training.fitted import choose_device
 from ..training.fitting import default_jobs
 from .experiment import Plan, Store, Workspace
 from .figures import GALLERY

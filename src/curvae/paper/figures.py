@@ -32,13 +32,23 @@ from ..errors import CurvaeError
 from ..geometry import PoincareBall
 from ..nn import Gyroplane
 from ..plotting import figure_bytes, fit_window, gyroplane_heat, latent_map, mosaic, sample_grid
-from ..plotting.maps import density, disc, geodesics, gyroplane, project, regular_tree
-from ..plotting.style import INK
+from ..plotting.pictures import INK, density, disc, geodesics, gyroplane, project, regular_tree
 from ..runs.pages import node_places
 from ..training import Config, Fitted
 from ..training.storage import write_bytes
-from .experiment import PICTURES, PLAIN, Experiment, Page, Plan, Shard, Workspace
-from .methods import gplvm, principal_components, split_settings, train
+from .experiment import (
+    PICTURES,
+    PLAIN,
+    Experiment,
+    Page,
+    Plan,
+    Shard,
+    Workspace,
+    gplvm,
+    principal_components,
+    split_settings,
+    train,
+)
 from .paper_tables import GPLVM_ITERATIONS, TREE, digits, sizes, tree_data
 
 __all__ = [

@@ -26,54 +26,50 @@ from ..plotting import PALETTE, confusion, figure_bytes, quiet
 from ..report import Picture, Section, Table
 from ..settings import DistributionKind
 from ..training import Config, Fitted, Rows, Scaling, Split, embed, random_split
-from ..training.config import GraphConfig
-from ..training.evaluate import link_figures
-from ..training.fitted import seeded
-from ..training.graph_problem import START, build_graph_model, fit_graphs
+from ..training.fitted import GraphConfig, seeded
+from ..training.graph_problem import START, build_graph_model, fit_graphs, link_figures
 from .experiment import (
+    MEASURES,
     PLAIN,
     SIGNS,
     Experiment,
+    ExperimentData,
     Figures,
     Key,
     Page,
     Plan,
     Results,
     Shard,
+    WeightedGraphVAE,
     Workspace,
     against_printed,
     cell,
     cell_text,
+    centres,
     compare,
     comparison_texts,
+    confusions,
     difference_text,
     estimate,
     figures,
     gather,
     interval_text,
     lower_requirement,
+    maps,
     mark,
     model_name,
     number,
     p_text,
     paired,
+    recovery,
     requirement,
     requirements_table,
-    trend,
-)
-from .methods import (
-    MEASURES,
-    ExperimentData,
-    WeightedGraphVAE,
-    centres,
-    confusions,
-    maps,
-    recovery,
     search_shard,
     seeds,
     split_settings,
     train,
     training_shard,
+    trend,
 )
 
 __all__ = [

@@ -1,20 +1,8 @@
 """Pictures."""
 
 from ..maps.charts import Projection, project_from, project_to_disc
-from .maps import (
-    density,
-    disc,
-    fit_window,
-    geodesics,
-    graph_map,
-    grid,
-    gyroplane,
-    gyroplane_heat,
-    latent_map,
-    project,
-    regular_tree,
-)
-from .panels import (
+from .pictures import (
+    PALETTE,
     bands,
     beside_surrogates,
     confusion,
@@ -22,13 +10,25 @@ from .panels import (
     curves,
     decoded_mosaic,
     dendrogram,
+    density,
+    disc,
+    figure_bytes,
+    fit_window,
+    geodesics,
+    graph_map,
+    grid,
+    gyroplane,
+    gyroplane_heat,
+    latent_map,
     mosaic,
+    project,
+    quiet,
     radius_histogram,
     reconstructions,
+    regular_tree,
     sample_grid,
     volcano,
 )
-from .style import PALETTE, figure_bytes, quiet
 
 __all__ = [
     "PALETTE",

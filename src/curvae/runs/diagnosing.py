@@ -15,12 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..data import Dataset, Graph, load
-from ..data.column_statistics import MissingValuesError
-from ..data.columns import LABEL
+from ..data.dataset import MissingValuesError
 from ..data.disk import DiskMatrix
 from ..data.files import Messages, count, decimal, is_embedding, listing, quoted, require_file, suggest_path
 from ..data.spool import ROW_BYTES
-from ..data.tables import TABLES, read_frame
+from ..data.tables import LABEL, TABLES, read_frame
 from ..errors import CurvaeError, FixableError
 from ..hierarchy import (
     Diagnosis,

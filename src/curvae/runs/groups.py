@@ -15,17 +15,15 @@ import torch
 from numpy.typing import NDArray
 
 from ..data.disk import in_memory
-from ..data.files import count as counted
-from ..data.files import quoted
+from ..data.files import count as counted, quoted, texts_of
 from ..data.tables import batch_contexts, require_column
-from ..data.text_tables import texts_of
 from ..errors import CurvaeError, require
 from ..hierarchy import Drivers, Lineage, explain_along, find_lineage
-from ..hierarchy.drivers import draw_places
-from ..hierarchy.lineages import require_groups
+from ..hierarchy.lineages import calibrate, draw_places, require_groups
 from ..maps.embedding import Embedding, orient
-from ..plotting.panels import bands, volcano
+from ..plotting.pictures import bands, volcano
 from ..report import Picture, Section, Table
+from ..training import embed
 from ..training.differential import compare_populations, split_groups
 from ..training.storage import write_tables, write_text
 from . import pages
@@ -33,11 +31,7 @@ from .run import SILENT, Reporter, output_files, write_report
 from .trained import open_for, read_rows
 from .viewing import find_rows, open_rows, table_columns
 
-__all__ = [
-    "differential_run",
-    "lineage_run",
-]
-
+__all__ = ["differential_run", "lineage_run"]
 
 _SURE = 0.9  # support from which on an edge is taken for granted
 _SHOWN = 6  # curves of a picture
@@ -64,7 +58,8 @@ def lineage_run(
         run: its folder.
         root: id of a row, or a group; by default the group of the lowest radius.
         groups: column with the groups; by default the labels of the run.
-        data: table or cell file with that column, if it is not that of the labels.
+        data: table or cell file with that column, if it is not that of the labels. With the counts of all rows in
+            a cell file intervals are calibrated.
         genes: columns whose expected values are written; by default those that change most.
         count: of these.
         draws: of the posterior of each row.
@@ -93,7 +88,18 @@ def lineage_run(
     if root is not None and root not in labels:
         start = int(find_rows(run, ids.astype(object), labels.astype(object), root, "root")[0])
     random = np.random.default_rng(seed)
-    places = [draw_places(fitted, embedding, random) for _ in range(draws)]
+    scale: NDArray[np.float64] | float = 1.0
+    intervals = "Intervals of pseudotime are those of the posteriors."
+    if data is not None and Path(data).suffix == ".h5ad" and fitted.layout.counts:
+        cells = read_rows(loaded, data, None, reporter, False)
+        rows = pd.Index(in_memory(cells.ids)).get_indexer(ids)
+        arrays = cells.take(rows).arrays
+        known = bool(rows.min() >= 0)
+        factor = calibrate(fitted, partial(embed, fitted), arrays, embedding, labels, start, seed) if known else None
+        if factor is not None:
+            scale = factor(arrays)
+            intervals = "Intervals of pseudotime are calibrated on cells whose counts were split in two."
+    places = [draw_places(fitted, embedding, random, scale) for _ in range(draws)]
     found = find_lineage(embedding, labels, start, draws=places, names=ids.tolist(), seed=seed)
     how: dict[str, Any] = {"columns": count, "features": features, "context": batch_contexts(schema), "seed": seed}
     changes = {end: explain_along(fitted, embedding, found, end, **how) for end in found.leaves}
@@ -108,13 +114,13 @@ def lineage_run(
     verdict = _verdict(found)
     name = groups or schema.label or "group"
     sections = [
-        _tree_section(embedding, labels, found, name),
+        _tree_section(embedding, labels, found, name, intervals),
         _genes_section(changes, schema.names, found.root),
     ]
     told = [loaded.description["source"]["name"]] if "source" in loaded.description else [run.resolve().name]
     title = f"Lineages of {told[0]}"
     write_report(page, title, verdict, "neutral", (), sections, seed, reporter.started, words=reporter.words)
-    lines = [verdict, *pages.driver_lines(found.root, changes, schema.names)]
+    lines = [verdict, intervals, *pages.driver_lines(found.root, changes, schema.names)]
     files = {what: str(path) for what, path in zip(("table", "genes", "newick", "report"), paths, strict=True)}
     result = found.to_json() | {"genes": {end: one.to_json(schema.names) for end, one in changes.items()}}
     return {**result, "files": files}, [*lines, *(f"{what}: {path}" for what, path in files.items())]
@@ -152,7 +158,7 @@ def _verdict(found: Lineage) -> str:
     return f"From {found.root}{chosen}, {counted(len(found.leaves), 'lineage')}: {leaves}{doubt}."
 
 
-def _tree_section(embedding: Embedding, labels: NDArray[np.str_], found: Lineage, name: str) -> Section:
+def _tree_section(embedding: Embedding, labels: NDArray[np.str_], found: Lineage, name: str, intervals: str) -> Section:
     """Show the tree on the map, seen from its root."""
     rows = np.arange(len(embedding))
     whole = Embedding(
@@ -174,7 +180,7 @@ def _tree_section(embedding: Embedding, labels: NDArray[np.str_], found: Lineage
 
     text = [
         "Nodes are the Fréchet means of groups, joined by the shortest tree of geodesics. The root is at the centre. "
-        "The pseudotime of a row is the length of the way from the root to the nearest point of the tree.",
+        "The pseudotime of a row is the length of the way from the root to the nearest point of the tree. " + intervals,
         "Support is the share of trees with the same edge when rows are drawn again, each at a draw of its posterior. "
         "It says nothing about the training: with another seed groups may be joined otherwise.",
     ]
@@ -203,9 +209,9 @@ def _genes_section(changes: Mapping[str, Drivers], names: Sequence[str], root: s
     return Section("Along the branches", [text], pictures)
 
 
-# `curvae differential`.
+# `curvae differential`: which columns of counts differ between groups of rows.
 
-_LISTED, _DRAWN = 10, 6  # genes in a table of the report, and comparisons that have a picture
+_LISTED, _VOLCANOES = 10, 6  # genes in a table of the report, and comparisons that have a picture
 _TARGET = 0.05
 
 
@@ -290,7 +296,7 @@ def differential_run(
 def _comparison_section(name: str, found: pd.DataFrame, place: int, marked: str) -> Section:
     """Show one comparison, with a picture if it is among the first."""
     pictures = []
-    if place < _DRAWN:
+    if place < _VOLCANOES:
         draw = partial(volcano, table=found, marked=found[marked].to_numpy())
         caption = f"{name}: to the right genes with more counts in the first, above those that surely differ."
         pictures.append(pages.drawing((5.2, 4.2), draw, caption, f"volcano plot of {name}"))

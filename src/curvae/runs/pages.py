@@ -16,12 +16,10 @@ from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from ..data import Dataset, EdgeSplit, Graph, Tree, split_edges
-from ..data.column_statistics import column_statistics, fill, has_missing
-from ..data.dataset import Scaling, source_columns
+from ..data.dataset import Scaling, column_statistics, fill, has_missing, source_columns
 from ..data.files import count, decimal
 from ..data.graph_data import BASELINES
 from ..geometry import PoincareBall
-from ..geometry.frames import Frame
 from ..hierarchy import (
     Diagnosis,
     Drivers,
@@ -34,7 +32,7 @@ from ..hierarchy import (
     explain,
     faithfulness,
 )
-from ..maps.charts import Projection
+from ..maps.charts import Frame, Projection
 from ..maps.embedding import AlignedMaps
 from ..maps.faithfulness import FEWEST, label_accuracy
 from ..maps.statistics import mean_interval
@@ -56,14 +54,12 @@ from ..plotting import (
     reconstructions,
     sample_grid,
 )
-from ..plotting.maps import EDGES_DRAWN, edges_drawn
-from ..plotting.style import RIM, colouring
+from ..plotting.pictures import EDGES_DRAWN, RIM, colouring, edges_drawn
 from ..report import Picture, Section, Table
 from ..training import Comparison, Config, Embedding, Fitted, FittedGraph, GraphConfig
 from ..training.comparison import Criterion, Paired
-from ..training.evaluate import Likelihoods, Neighbourhood, Stability, active_dimensions, link_baselines
-from ..training.fitted import FittedModel
-from ..training.graph_problem import GraphComparison, listed
+from ..training.fitted import FittedModel, Likelihoods, Stability, active_dimensions
+from ..training.graph_problem import GraphComparison, Neighbourhood, link_baselines, listed
 from ..training.neighbourhoods import group_rows
 from ..viewer import View
 

@@ -22,8 +22,8 @@ from ..data import Dataset, Graph, branching_diffusion, load, load_graph, memory
 from ..data.files import quoted, refuse_dangling
 from ..data.spool import Counter
 from ..errors import CurvaeError, FixableError
-from ..geometry.frames import Frame
 from ..hierarchy import Match, NamedTree, match_rows, read_tree
+from ..maps.charts import Frame
 from ..maps.embedding import orient, principal_scores, sampled_rows
 from ..report import Picture, Report, Section, Tone
 from ..settings import FactorSettings, GraphSettings, RowSettings, Settings, described, parse_space

@@ -14,25 +14,23 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ..data import Dataset, Graph, Schema, load
-from ..data import memory as memory_of_machine
-from ..data.column_statistics import Missing, column_statistics
-from ..data.dataset import one_hot, source_columns
+from ..data import Dataset, Graph, Schema, load, memory as memory_of_machine
+from ..data.dataset import Missing, column_statistics, one_hot, source_columns
 from ..data.disk import in_memory
-from ..data.files import count as counted
-from ..data.files import one_line, quoted
+from ..data.files import count as counted, one_line, quoted
 from ..data.graph_data import absent_pairs
 from ..data.graph_reading import HEADER_ADVICE, is_table
 from ..data.tables import code_values
 from ..errors import CurvaeError, require
-from ..geometry.frames import Frame
 from ..hierarchy import graph_faithfulness
 from ..maps.cells import write_map
+from ..maps.charts import Frame
 from ..maps.embedding import frames_from_json
 from ..models.likelihoods import LIKELIHOODS, choose_likelihood
 from ..settings import require_count
 from ..training import Embedding, Fitted, FittedGraph, Split, impute
-from ..training.evaluate import Likelihoods, embed, embed_graph, likelihoods, neighbourhood, score_links
+from ..training.fitted import Likelihoods, embed, likelihoods
+from ..training.graph_problem import embed_graph, neighbourhood, score_links
 from ..training.portable import export_part, onnx_bytes, portable, require_onnx, torch_bytes
 from ..training.rows import judged_rows
 from ..training.storage import (

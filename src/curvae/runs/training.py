@@ -18,14 +18,14 @@ import pandas as pd
 import torch
 
 from ..data import Arrays, Dataset, EdgeSplit, Graph, split_edges
-from ..data.column_statistics import column_statistics
+from ..data.dataset import column_statistics
 from ..data.disk import in_memory
 from ..data.files import count, decimal
 from ..data.graph_data import closeness, steps_from, steps_to_some
 from ..data.tables import average_context
 from ..errors import CurvaeError
-from ..geometry.frames import Frame
 from ..hierarchy import Faithfulness, diagnose_rows, graph_faithfulness
+from ..maps.charts import Frame
 from ..maps.embedding import align_maps, frames_to_json, seen_radius
 from ..maps.faithfulness import label_accuracy
 from ..models.likelihoods import choose_likelihood
@@ -49,24 +49,18 @@ from ..training.comparison import (
     recovery_criterion,
     require_recoverable,
 )
-from ..training.evaluate import (
-    embed,
-    embed_graph,
-    health,
-    judge_split,
-    likelihoods,
-    missing_links,
-    neighbourhood,
-    stability,
-)
-from ..training.fitted import FittedModel, require_buildable
+from ..training.fitted import FittedModel, embed, health, likelihoods, require_buildable, stability
 from ..training.fitting import default_jobs, left_out_start, plan_rows, train_many, train_one
 from ..training.graph_problem import (
     FittedGraph,
     compare_graph,
+    embed_graph,
     fit_graph,
     fit_graphs,
     graph_facts,
+    judge_split,
+    missing_links,
+    neighbourhood,
     require_buildable_graph,
 )
 from ..training.processes import process_count, require_shareable
@@ -116,7 +110,6 @@ __all__ = [
     "start_run",
     "train_run",
 ]
-
 
 # Plans: what is trained or compared, on rows or on a graph, and judged.
 

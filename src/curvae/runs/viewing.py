@@ -16,18 +16,27 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Graph, Schema, load
-from ..data.column_statistics import Missing
-from ..data.files import Messages, count, one_line, opened_parquet, parquet_batches, quoted, require_file
+from ..data.dataset import Missing
+from ..data.files import (
+    UNNAMED,
+    Messages,
+    count,
+    one_line,
+    opened_parquet,
+    parquet_batches,
+    quoted,
+    require_file,
+    texts_of,
+)
 from ..data.graph_data import steps_from
 from ..data.loading import BUILT_IN
 from ..data.tables import average_context, read_frame
-from ..data.text_tables import UNNAMED, texts_of
 from ..errors import CurvaeError
 from ..hierarchy import explain
-from ..hierarchy.drivers import expected_rows
+from ..hierarchy.lineages import expected_rows
 from ..maps.charts import Projection
 from ..maps.embedding import Embedding, PlacedFactor
-from ..plotting.maps import edges_drawn
+from ..plotting.pictures import edges_drawn
 from ..settings.factors import NAME
 from ..training import FittedGraph
 from ..training.storage import (
@@ -60,7 +69,6 @@ __all__ = [
     "view_run",
 ]
 
-
 # Some rows of the table of a map that has more than a page can hold: fewer where points are dense.
 
 _ROWS = 1 << 17  # read at once
@@ -68,6 +76,10 @@ _RINGS = 200  # around the centre of the map
 _CELLS = 1 << 22  # counted; cells beyond that share a count
 _FAR = 30.0  # radius from which on cells are no smaller
 _DRAWN = re.compile(rf"(?:{NAME}_)?map_\d+")
+
+
+class RefusedRowsError(CurvaeError):
+    """Rows were asked for that a map does not have."""
 
 
 def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) -> tuple[pd.DataFrame, int]:
@@ -96,7 +108,9 @@ def read_thinned(path: Path, most: int, c: float, wanted: Collection[str] = ()) 
         table = read_embedding(path)
     known = set(table["id"]) if wanted else set()
     if lacking := [name for name in wanted if name not in known]:
-        raise CurvaeError(f"no row of the run has the id {quoted(lacking)}; check it with the embedding of the run")
+        raise RefusedRowsError(
+            f"no row of the run has the id {quoted(lacking)}; check it with the embedding of the run"
+        )
     return table, rows
 
 
@@ -193,7 +207,7 @@ def open_map(
     try:
         table = read(path)
         return table, _placed(table, description)
-    except CurvaeError:
+    except RefusedRowsError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise CurvaeError(f"{path} is not as curvae fit wrote it ({one_line(error)}); train again") from error
@@ -213,7 +227,7 @@ def open_places(
             parts.append(piece[own.isin(wanted)])
             start += len(piece)
         if not any(map(len, parts)):
-            raise CurvaeError(
+            raise RefusedRowsError(
                 f"no row of the data is in {run}: rows are called {quoted(wanted[:3])}; name them as in the run"
             )
         return pd.concat(parts, ignore_index=True)

@@ -116,26 +116,27 @@ def parse_space(text: str) -> tuple[FactorSettings, ...]:
 
 
 def _factor(text: str, space: str) -> FactorSettings:
+    def wrong(why: str) -> CurvaeError:
+        return CurvaeError(f"`space` {why}", parameter="space", value=space)
+
     found = _FACTOR.fullmatch(text)
-    kind, dim, given = (found[1], int(found[2]), found[3]) if found else ("", 0, None)
-    known, learned = LETTERS.get(kind, Letter("unknown")), given == "learn"
+    if found is None or int(found[2]) < 1:
+        raise wrong(f"must be a product of factors: {_grammar()}; got {space!r}")
+    kind, dim, given = found[1], int(found[2]), found[3]
+    if kind not in LETTERS:
+        raise wrong(f"{space!r} has a factor of the unknown kind {kind}; {_grammar()}")
+    meaning, default, _ = LETTERS[kind]
+    if default is None and given is not None:
+        raise wrong(f"{space!r}: a {meaning} factor has no curvature; write {kind}{dim}")
+    if given is None or given == "learn":
+        return FactorSettings(dim, default or 0.0, given is not None, kind)
     try:
-        curvature = (known.curvature or 0.0) if given is None or learned else float(given)
+        curvature = float(given)
     except ValueError:
         curvature = math.nan
-    for wrong, why in (
-        (dim < 1, f"must be a product of factors: {_grammar()}; got {space!r}"),
-        (kind not in LETTERS, f"{space!r} has a factor of the unknown kind {kind}; {_grammar()}"),
-        (
-            known.curvature is None and given is not None,
-            f"{space!r}: a {known.meaning} factor has no curvature; write {kind}{dim}",
-        ),
-        (
-            not (curvature >= 0 and math.isfinite(curvature)),
+    if not (curvature >= 0 and math.isfinite(curvature)):
+        raise wrong(
             f"{space!r}: what follows {kind}{dim}: must be c ≥ 0, the factor having curvature −c, or learn; got "
-            f"{given!r}",
-        ),
-    ):
-        if wrong:
-            raise CurvaeError(f"`space` {why}", parameter="space", value=space)
-    return FactorSettings(dim, curvature, learned, kind)
+            f"{given!r}"
+        )
+    return FactorSettings(dim, curvature, kind=kind)

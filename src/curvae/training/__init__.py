@@ -3,11 +3,19 @@
 from ..data.dataset import Scaling
 from ..maps.embedding import Embedding
 from .comparison import Comparison, CurvatureSet, compare, faithfulness_criterion, recovery_criterion
-from .config import Config, GraphConfig
-from .evaluate import embed, embed_graph, impute, link_baselines, link_figures, missing_links, neighbourhood
-from .fitted import Fitted, build
+from .fitted import Config, Fitted, GraphConfig, build, embed, impute
 from .fitting import fit, fit_many
-from .graph_problem import FittedGraph, compare_graph, fit_graph, fit_graphs
+from .graph_problem import (
+    FittedGraph,
+    compare_graph,
+    embed_graph,
+    fit_graph,
+    fit_graphs,
+    link_baselines,
+    link_figures,
+    missing_links,
+    neighbourhood,
+)
 from .rows import Rows, Split, random_split
 
 __all__ = [

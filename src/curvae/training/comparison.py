@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
 from ..data import Arrays
-from ..data.column_statistics import has_missing
+from ..data.dataset import has_missing
 from ..data.files import decimal
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding
@@ -36,9 +36,7 @@ from ..maps.faithfulness import Agreement, Places, Ranks, neighbour_ranks, place
 from ..maps.statistics import LEVEL, Array, Index, Rows, euclidean, rank_correlation
 from ..models import Layout
 from ..settings import Settings
-from .config import Config, require_count
-from .evaluate import Stability, stability
-from .fitted import Effects, require_buildable
+from .fitted import Config, Effects, Stability, require_buildable, require_count, stability
 from .fitting import SAMPLES, default_jobs, plan_rows, scaling_for, train_many
 from .rows import HELD_OUT, Data, Split, random_split
 from .stacks import Judged, Listener, Problem, TaskT, Warn, train_stack

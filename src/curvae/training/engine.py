@@ -20,8 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from ..models import VAE, Batch, MapTerms, Stack, Terms
 from ..models.stack import Model, Tensors, trace
 from ..settings import epochs_per_pass
-from .config import Config, Settings
-from .fitted import Record
+from .fitted import Config, Record, Settings
 from .rows import EVERY, SINGLE, ModelRows, ProcessGroup, StackedRows
 
 __all__ = [

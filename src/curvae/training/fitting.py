@@ -21,8 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import Arrays, memory
-from ..data.column_statistics import column_statistics
-from ..data.dataset import Scaling, hash_rows
+from ..data.dataset import Scaling, column_statistics, hash_rows
 from ..data.disk import in_memory
 from ..errors import CurvaeError
 from ..maps.statistics import Principal, principal_axes
@@ -30,10 +29,8 @@ from ..models import LIKELIHOODS, VAE, Layout, Likelihood
 from ..models.likelihoods import choose_likelihood
 from ..models.likelihoods.base import row_blocks
 from ..settings import resolve_defaults
-from .config import Config, choose_device
 from .engine import BatchEngine
-from .evaluate import embed, likelihoods_many
-from .fitted import Effects, Fitted, Record, build
+from .fitted import Config, Effects, Fitted, Record, build, choose_device, embed, likelihoods_many
 from .neighbourhoods import Neighbourhood, Neighbourhoods, neighbourhood
 from .processes import is_worker, require_shareable, run_worker, train_distributed
 from .rows import HELD_OUT, Data, RowPool, Rows, Split, layout_of, random_split

@@ -167,22 +167,6 @@ def _silent() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _in_exponentials() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Return what onnxruntime has in float32 alone, by functions that it has in float64 too.
-
-    Arguments are 0.14 and more, or their series are used (geometry/functions.py), so that no digits cancel.
-    """
-    from onnxscript import opset18
-
-    op: Any = opset18  # its annotations leave out that numbers are turned into tensors
-    aten = torch.ops.aten
-    return {
-        aten.sinh.default: lambda x: op.Div(op.Sub(op.Exp(x), op.Exp(op.Neg(x))), op.CastLike(2.0, x)),
-        aten.cosh.default: lambda x: op.Div(op.Add(op.Exp(x), op.Exp(op.Neg(x))), op.CastLike(2.0, x)),
-        aten.asinh.default: lambda x: op.Log(op.Add(x, op.Sqrt(op.Add(op.Mul(x, x), op.CastLike(1.0, x))))),
-    }
-
-
 def require_onnx() -> None:
     """Raise if what `onnx_bytes` needs is not installed."""
     if lacking := [name for name in ("onnx", "onnxscript") if find_spec(name) is None]:
@@ -192,6 +176,16 @@ def require_onnx() -> None:
 def onnx_bytes(part: Part, program: ExportedProgram) -> bytes:
     """Return the ONNX file of a part, exported by `export_part`, whose inputs and outputs are called as the part's."""
     require_onnx()
+    from onnxscript import opset18
+
+    op: Any = opset18  # its annotations leave out that numbers are turned into tensors
+    # What onnxruntime has in float32 alone, by functions that it has in float64 too. Arguments are 0.14 and more, or
+    # their series are used (geometry/functions.py), so that no digits cancel.
+    in_exponentials: dict[Callable[..., Any], Callable[..., Any]] = {
+        torch.ops.aten.sinh.default: lambda x: op.Div(op.Sub(op.Exp(x), op.Exp(op.Neg(x))), op.CastLike(2.0, x)),
+        torch.ops.aten.cosh.default: lambda x: op.Div(op.Add(op.Exp(x), op.Exp(op.Neg(x))), op.CastLike(2.0, x)),
+        torch.ops.aten.asinh.default: lambda x: op.Log(op.Add(x, op.Sqrt(op.Add(op.Mul(x, x), op.CastLike(1.0, x))))),
+    }
     with _silent():
         made = torch.onnx.export(
             program,
@@ -199,7 +193,7 @@ def onnx_bytes(part: Part, program: ExportedProgram) -> bytes:
             output_names=list(part.outputs),
             dynamo=True,
             verbose=False,
-            custom_translation_table=_in_exponentials(),
+            custom_translation_table=in_exponentials,
         )
         assert made is not None
         return made.model_proto.SerializeToString()

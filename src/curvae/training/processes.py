@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from ..errors import CurvaeError
-from .config import Config, few_threads
+from .fitted import Config, few_threads
 from .rows import SHARDS, BatchShard, ProcessGroup
 from .stacks import Checkpoint, FittedT, Listener, Problem, TaskT, train_stack
 

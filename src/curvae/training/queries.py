@@ -1,8 +1,10 @@
 """Train a model on a query: rows of batches that it does not know, while everything that it knows stays as it is.
 
 What is conditioned on the batch has a column for each of them: functions of the context in decoder and encoder, and the
-dispersions and sizes of a likelihood. New batches are new columns, which start at the mean of the others. They alone
-are trained, so that rows of known batches stay where they are.
+dispersions and sizes of a likelihood. New batches are new columns, which start at the mean of the others. They also
+have dispersions and a last layer of the decoder of their own: a column is the same for all rows of a batch, and what
+changes in some kinds of rows may not change in others. These alone are trained, so that rows of known batches stay
+where they are.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from ..data.disk import in_memory
 from ..maps.statistics import Array
 from ..models import VAE, Batch
 from ..models.likelihoods.counts import Counts
-from .config import Config
+from ..models.likelihoods.negative_binomial import NegativeBinomial
 from .engine import BatchEngine
-from .fitted import Fitted, build
+from .fitted import Config, Fitted, build
 from .fitting import RowsProblem, RowsTask, plan_rows, train_one
 from .rows import Split
 from .stacks import ModelInTraining
@@ -88,7 +90,15 @@ def fit_query(
         unfrozen: train everything, so that rows of the reference move.
         split, device: as of `fit`.
     """
-    model, kept = _widen(reference, known, data)
+    schema: Any = data.schema
+    known_batches = len(known.batches.categories)  # type: ignore[union-attr, arg-type]
+    layout = replace(reference.layout, covariates=len(schema.context_names), batch=schema.batch)
+    if not unfrozen:
+        layout = replace(layout, queried=layout.queried + schema.batch[1] - known_batches)
+        if isinstance(reference.model.likelihood, NegativeBinomial) and config.dispersion == "gene":
+            config = replace(config, dispersion="gene-batch")
+    built = replace(reference.config, dispersion=config.dispersion)
+    model, kept = _widen(reference, build(built, layout), known, known_batches, data)
     asked = config
     if unfrozen:
         kept = {name: torch.zeros((), dtype=torch.bool) for name, _ in model.named_parameters()}
@@ -100,18 +110,16 @@ def fit_query(
     problem, tasks = plan_rows([config], data, splits=splits, scalings=[reference.scaling], asked=device)
     found = train_one(_QueryProblem(**vars(problem), start=model, kept=kept), tasks)
     settings = {name: getattr(asked, name) for name in ("neighbours", "learning_rate", "steps")}
-    return replace(found, config=replace(found.config, **settings))
+    return replace(found, config=replace(found.config, **settings), layout=layout)
 
 
-def _widen(reference: Fitted, known: Schema, data: Dataset) -> tuple[VAE, dict[str, Tensor]]:
-    """Return the model with columns for the batches of a query, and for each parameter that has such columns a mask of
-    the others."""
-    schema: Any = data.schema
-    first, batches = schema.batch
-    known_batches = len(known.batches.categories)  # type: ignore[union-attr, arg-type]
-    model = build(
-        reference.config, replace(reference.layout, covariates=len(schema.context_names), batch=schema.batch)
-    ).to(reference.model.dtype)
+def _widen(
+    reference: Fitted, model: VAE, known: Schema, known_batches: int, data: Dataset
+) -> tuple[VAE, dict[str, Tensor]]:
+    """Return a fresh model with columns for the batches of a query and all weights of the reference, and for each
+    parameter that has such columns a mask of the others."""
+    first, batches = data.batch
+    model = model.to(reference.model.dtype)
     old = {name: value.cpu() for name, value in reference.model.state_dict().items()}
     parameters = dict(model.named_parameters())
     masks: dict[str, Tensor] = {}
@@ -120,6 +128,11 @@ def _widen(reference: Fitted, known: Schema, data: Dataset) -> tuple[VAE, dict[s
         narrow = old.get(name, old.get(name.replace(".layers.", ".", 1)))
         if narrow is not None and narrow.shape == wide.shape:
             wide.copy_(narrow)
+            continue
+        if name.endswith(".slopes"):
+            held = 0 if narrow is None else len(narrow)
+            wide[:held] = narrow if held else 0.0
+            masks[name] = (torch.arange(len(wide)) < held)[:, None, None]
             continue
         shift = ".shifts." in name
         start, columns = (first, wide.mT) if shift else (0, wide)

@@ -24,9 +24,8 @@ from ..errors import CurvaeError
 from ..maps.embedding import Embedding
 from ..models.stack import Tensors, blas_products, matmul_precision
 from ..settings import ADDED
-from .config import Settings, choose_device, few_threads
 from .engine import Engine, Fall, figures_by_name
-from .fitted import METRICS, FittedModel, Record, held_out_score, tolerance
+from .fitted import METRICS, FittedModel, Record, Settings, choose_device, few_threads, held_out_score, tolerance
 from .rows import SINGLE, ProcessGroup
 from .storage import (
     make_folder,

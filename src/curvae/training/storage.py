@@ -15,6 +15,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from csv import QUOTE_MINIMAL, QUOTE_NONNUMERIC
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,11 +31,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import __version__
-from ..data.files import guard, refuse_dangling, require_file, suggest_path, unguard
-from ..data.text_tables import EXACT
+from ..data.files import EXACT, guard, refuse_dangling, require_file, suggest_path, unguard
 from ..errors import CurvaeError, require
-from ..geometry.frames import Frame
-from ..maps.charts import numbered_columns
+from ..maps.charts import Frame, numbered_columns
 from ..maps.embedding import Embedding, placed_factors
 from ..settings import ADDED, Settings
 from .fitted import METRICS, Fitted, FittedModel
@@ -73,7 +72,6 @@ __all__ = [
     "write_text",
     "writing",
 ]
-
 
 # Files that are either whole or absent: written beside their place, synchronised, then moved there.
 
@@ -372,7 +370,7 @@ def load_fitted(folder: Path, kind: type[FittedModel] | None = None, device: tor
         fitted, data = kind.restore(description, tensors, places, read_records(folder / METRICS))
         if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
             raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
-        factors = placed_factors(fitted.double().model.space, kind.units)
+        factors = placed_factors(deepcopy(fitted.model.space).double(), kind.units)
         own = (places[name].numpy() if name in places else None for name in ("popularity", "side"))
         embedding = Embedding(places["space"].numpy(), places["sigma"].numpy(), factors, *own)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -29,8 +29,7 @@ from ..geometry import PoincareBall
 from ..geometry.manifolds import HyperbolicManifold
 from ..maps.charts import Chart, Points, as_number, tensor
 from ..plotting import figure_bytes, graph_map, latent_map, mosaic
-from ..plotting.maps import fit_window, half_width, on_page
-from ..plotting.style import (
+from ..plotting.pictures import (
     DARK_GREY,
     DARK_PALETTE,
     DARK_SEQUENTIAL,
@@ -39,7 +38,10 @@ from ..plotting.style import (
     SEQUENTIAL,
     Levels,
     colouring,
+    fit_window,
+    half_width,
     levels,
+    on_page,
 )
 
 __all__ = ["View", "page", "policy", "script", "style"]
@@ -237,7 +239,7 @@ class View:
     Arguments:
         points: coordinates of N points in the manifold, shape (N, 2).
         manifold: a `PoincareBall`, `Lorentz` or `Euclidean` of dimension 2.
-        columns: N categories or numbers each, by name; the first colours the map (see `plotting.style.levels`).
+        columns: N categories or numbers each, by name; the first colours the map (see `plotting.pictures.levels`).
         ids: names of the points; their numbers by default.
         sigma: standard deviation of the posterior of each point, shown as discs of that radius.
         sizes: a number a point, which is drawn the larger the higher it is, such as the popularity of a node.

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...errors import CurvaeError
-from ...geometry.primitive import Primitive, full_precision
+from ...geometry.functions import Primitive, full_precision
 from ...settings import RowSettings
 from ..batch import Batch, Layout
 from .base import Family, Matrix, aligned_blocks

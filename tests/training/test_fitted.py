@@ -12,7 +12,7 @@ from scipy import stats
 
 from curvae.maps.embedding import Embedding
 from curvae.training import Config, fit
-from curvae.training.evaluate import embed, health, likelihoods
+from curvae.training.fitted import embed, health, likelihoods
 
 SMALL = Config(
     hidden=(8,),

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from combining import every_pair
 from curvae import Lorentz
 from curvae.geometry import hyperboloid as h
-from curvae.geometry.frames import Frame, align, picture_frame
+from curvae.maps.charts import Frame, align, picture_frame
 from oracles import ball_dist, ball_to_lorentz, lorentz_to_ball, mobius_add, mpf, vector
 
 F64 = torch.float64
