@@ -23,7 +23,7 @@ from scipy import stats
 
 from curvae.data import Graph, load_graph
 from curvae.training import Config, compare
-from curvae.training.config import GraphConfig
+from curvae.training.fitted import GraphConfig
 from curvae.training.graph_problem import compare_graph
 from curvae.training.storage import read_json, versions, write_json
 

@@ -31,7 +31,7 @@ from curvae import Lorentz, RiemannianNormal
 from curvae.data import Arrays
 from curvae.training import Config, CurvatureSet, fit_many
 from curvae.training.comparison import plan_comparison
-from curvae.training.evaluate import likelihoods_many
+from curvae.training.fitted import likelihoods_many
 from curvae.training.storage import read_json, versions, write_json
 
 CELLS = {

@@ -30,7 +30,7 @@ from curvae.hierarchy import figures_of_maps
 from curvae.maps.statistics import mean_interval
 from curvae.training import Config, embed, fit_many
 from curvae.training.comparison import Paired
-from curvae.training.evaluate import likelihoods_many
+from curvae.training.fitted import likelihoods_many
 from curvae.training.rows import Split
 from curvae.training.storage import read_json, versions, write_json
 

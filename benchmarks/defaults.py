@@ -37,7 +37,7 @@ from curvae.models import Layout
 from curvae.settings import resolve_defaults
 from curvae.training import Config, fit_many, random_split
 from curvae.training.comparison import Paired
-from curvae.training.evaluate import likelihoods_many
+from curvae.training.fitted import likelihoods_many
 from curvae.training.rows import Split
 from curvae.training.storage import read_json, versions, write_json
 

@@ -26,7 +26,7 @@ from PIL import Image
 
 from curvae import PoincareBall, PoincareVAE
 from curvae.plotting import disc, geodesics
-from curvae.plotting.style import colouring
+from curvae.plotting.pictures import colouring
 from curvae.training.storage import versions
 
 from . import wordnet

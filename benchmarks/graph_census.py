@@ -42,9 +42,8 @@ from sklearn.manifold import spectral_embedding
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graph_data import BASELINES, Rule, link_matrix, matched_pairs, neighbourhood_ranks, rules
 from curvae.maps.statistics import mean_interval
-from curvae.training.config import GraphConfig
-from curvae.training.evaluate import embed_graph, link_scores
-from curvae.training.graph_problem import feature_scaling, feature_tensor, fit_graph
+from curvae.training.fitted import GraphConfig
+from curvae.training.graph_problem import embed_graph, feature_scaling, feature_tensor, fit_graph, link_scores
 from curvae.training.storage import read_json, versions, write_json
 
 from .census_graphs import EDGES, FEATURES

@@ -32,9 +32,8 @@ from torch import Tensor
 
 from curvae.data import Graph, load_graph, split_edges
 from curvae.data.graph_data import degree_product, link_matrix
-from curvae.training.config import GraphConfig
-from curvae.training.evaluate import embed_graph, hidden_links, link_scores
-from curvae.training.graph_problem import fit_graph, plan_graphs
+from curvae.training.fitted import GraphConfig
+from curvae.training.graph_problem import embed_graph, fit_graph, hidden_links, link_scores, plan_graphs
 from curvae.training.storage import versions
 
 from .memory import peak_mb

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from curvae.data import Graph
-from curvae.training.config import GraphConfig
+from curvae.training.fitted import GraphConfig
 from curvae.training.graph_problem import plan_graphs
 from curvae.training.storage import versions
 

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 
 from curvae.data import Graph, split_edges
-from curvae.training.config import GraphConfig
-from curvae.training.evaluate import link_figures
-from curvae.training.graph_problem import fit_graph
+from curvae.training.fitted import GraphConfig
+from curvae.training.graph_problem import fit_graph, link_figures
 from curvae.training.storage import versions
 
 from .stacks import resident

@@ -33,7 +33,7 @@ from curvae.runs import Reporter
 from curvae.runs.training import embedding_tables
 from curvae.training import Config, fit
 from curvae.training.engine import BatchEngine
-from curvae.training.evaluate import likelihoods
+from curvae.training.fitted import likelihoods
 from curvae.training.fitting import SAMPLES, plan_rows
 from curvae.training.storage import write_tables
 

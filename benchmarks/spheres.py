@@ -30,7 +30,7 @@ from scipy.stats import spearmanr
 from curvae.data import mnist
 from curvae.maps.statistics import mean_interval
 from curvae.training import Config, embed, fit_many
-from curvae.training.evaluate import likelihoods
+from curvae.training.fitted import likelihoods
 from curvae.training.storage import read_json, versions, write_json
 
 SPACES = {"circle": ("s1", "e1", "e2", "h1"), "sphere": ("s2", "e2", "e3", "h2"), "digit": ("s1",)}

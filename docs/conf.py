@@ -8,10 +8,6 @@ import sys
 from pathlib import Path
 
 import curvae
-from curvae.training import evaluate, graph_problem
-
-# What a module imports for type checkers alone, because of a circle, so that its annotations can be read.
-vars(evaluate)["FittedGraph"] = graph_problem.FittedGraph
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "extensions"))

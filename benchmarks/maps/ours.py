@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from curvae.training import Config, Fitted, embed, fit_many
-from curvae.training.evaluate import likelihoods
+from curvae.training.fitted import likelihoods
 
 from ..poincare_maps import poincare_map
 from .cells import Cell, compute, whole_and_folds

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from curvae.geometry import PoincareBall
 from curvae.plotting import disc
-from curvae.plotting.style import INK, colouring, figure_bytes
+from curvae.plotting.pictures import INK, colouring, figure_bytes
 
 from .cells import Cell
 from .data import load

@@ -11,7 +11,7 @@ import numpy as np
 
 from curvae.maps.statistics import mean_interval
 from curvae.training.comparison import Paired
-from curvae.training.evaluate import stability
+from curvae.training.fitted import stability
 from curvae.training.storage import versions
 
 from . import lost as repeated

@@ -27,8 +27,7 @@ from pyro.infer.autoguide import AutoNormal
 
 from curvae import PoincareBall, RiemannianNormal
 from curvae.distributions import to_pyro
-from curvae.plotting import disc as draw_disc
-from curvae.plotting import geodesics, regular_tree
+from curvae.plotting import disc as draw_disc, geodesics, regular_tree
 
 pyro.set_rng_seed(0)
 
