@@ -30,7 +30,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest --doctest-modules src/curvae
+	$(BIN)/python -m pytest -n 0 --doctest-modules src/curvae
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest tests/project
 
 docs: $(VENV)/.docs
