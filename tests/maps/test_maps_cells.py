@@ -173,6 +173,23 @@ def test_labels_by_hand(c):
         assert probability[row] == pytest.approx(shares[names[row]], rel=1e-9)
 
 
+@pytest.mark.parametrize("sure", [0.9, 0.6])
+def test_probabilities_hold_where_overlaps_are_too_sharp(sure):
+    """Labels are drawn, so that no place tells more than `sure`; posteriors are so narrow that a single row counts."""
+    random = np.random.default_rng(1)
+    place = random.uniform(-1, 1, 1500)
+    chance = np.where(place > 0, sure, 1 - sure)
+    labels = np.where(random.random(1500) < chance, "b", "a")
+    line = Embedding(place[:, None], np.full(1500, 1e-4), 0.0)
+    query = line.take(np.arange(1000, 1500))
+    names, probability = transfer_labels(query, line.take(np.arange(1000)), labels[:1000])
+    right = np.where(names == "b", chance[1000:], 1 - chance[1000:])  # the true probability of the label
+    assert probability.mean() == pytest.approx(
+        right.mean(), abs=0.06
+    )  # the nearest row alone is sure, and wrong in 18 or 48 %
+    assert right.mean() > sure - 0.1
+
+
 def test_far_cells_have_labels_too():
     line = Embedding(np.array([[0.0], [1.0], [500.0]]), np.full(3, 0.01), 0.0)
     names, probability = transfer_labels(line.take([2]), line.take([0, 1]), np.array(["a", "b"]), 2)

@@ -25,6 +25,9 @@ __all__ = [
 
 
 _DISTANCES = 1 << 24  # that are computed at a time
+_FEWEST_KNOWN, _KNOWN = 50, 2000  # rows of a reference that tell how far to trust neighbours, at least and at most
+_POWERS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0)  # of overlaps
+_PARTS = (0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)  # of the frequencies of labels in their probabilities
 
 
 def geodesic_neighbours(
@@ -148,8 +151,10 @@ def transfer_labels(
 ) -> tuple[NDArray[np.str_], Array]:
     """Return the likeliest label of every row of a query, and its probability.
 
-    The probability of a label is its share among the k nearest rows of the reference, weighted by the overlap of their
-    posteriors with that of the row.
+    The k nearest rows of the reference have weights, a power of the overlap of their posteriors with that of the row.
+    The probability of a label is the share of its rows in these weights, mixed with its frequency in the reference. The
+    power and the part of the frequencies are those under which rows of the reference, each without itself, most likely
+    have their labels; with few rows the overlaps alone count.
 
     Arguments:
         query, reference: places in the same space.
@@ -159,11 +164,33 @@ def transfer_labels(
     if not 1 <= k <= len(reference):
         raise CurvaeError(f"`k` must lie between 1 and {len(reference):,}, the cells of the reference; got {k}")
     names, codes = np.unique(labels, return_inverse=True)
-    near, _ = geodesic_neighbours(query, k, reference)
-    own = np.repeat(len(reference) + np.arange(len(query)), k)
-    logs = log_overlap(reference.joined(query), np.stack([own, near.ravel()], 1)).reshape(near.shape)
-    weights = np.exp(logs - logs.max(1, keepdims=True))
-    shares = np.zeros((len(query), len(names)))
-    np.add.at(shares, (np.arange(len(query))[:, None], codes[near]), weights / weights.sum(1, keepdims=True))
-    best = shares.argmax(1)
-    return names[best], np.minimum(shares[np.arange(len(query)), best], 1.0)  # but for rounding
+    frequency = np.bincount(codes) / len(codes)
+
+    def overlaps(rows: Embedding, count: int) -> tuple[NDArray[np.int64], Array]:
+        near, _ = geodesic_neighbours(rows, count, reference)
+        own = np.repeat(len(reference) + np.arange(len(rows)), count)
+        return near, log_overlap(reference.joined(rows), np.stack([own, near.ravel()], 1)).reshape(near.shape)
+
+    def shares(near: NDArray[np.int64], logs: Array, power: float) -> Array:
+        weights = np.exp(power * (logs - logs.max(1, keepdims=True)))
+        found = np.zeros((len(near), len(names)))
+        np.add.at(found, (np.arange(len(near))[:, None], codes[near]), weights / weights.sum(1, keepdims=True))
+        return found
+
+    power, part = 1.0, 0.0
+    if len(reference) >= _FEWEST_KNOWN:
+        known = np.random.default_rng(0).permutation(len(reference))[:_KNOWN]
+        near, logs = overlaps(reference.take(known), min(k + 1, len(reference)))
+        others = near != known[:, None]  # all but one; the farthest one more where the row itself is not among them
+        others[others.all(1), -1] = False
+        near, logs = (values[others].reshape(len(known), -1) for values in (near, logs))
+        truth = np.arange(len(known)), codes[known]
+        fits = {
+            (power, part): np.log((1 - part) * told + part * frequency[codes[known]]).sum()
+            for power, told in ((power, shares(near, logs, power)[truth]) for power in _POWERS)
+            for part in _PARTS
+        }
+        power, part = max(fits, key=lambda pair: fits[pair])
+    probability = (1 - part) * shares(*overlaps(query, k), power) + part * frequency
+    best = probability.argmax(1)
+    return names[best], np.minimum(probability[np.arange(len(query)), best], 1.0)  # but for rounding
