@@ -1,6 +1,6 @@
 """How well are cells of new batches mapped onto a reference?
 
-python -m benchmarks.cells_mapping run [DATA ...] [--seeds 0 1 …] [--curvatures 1 0]     one file a run, in FOLDER
+python -m benchmarks.cells_mapping run [DATA ...] [--seeds 0 1 …] [--curvatures 1 0] [--parts both …]   files in FOLDER
 python -m benchmarks.cells_mapping scvi [DATA ...] [--seeds 0 1 …]       scvi-tools, in an environment that has it too
 python -m benchmarks.cells_mapping results                                               results/cells_mapping.json
 
@@ -42,6 +42,7 @@ RESULT = Path(__file__).parent.parent / "results" / "cells_mapping.json"
 FOLDER = Path("runs/cells/mapping")
 DIM, SAMPLES, JUDGED, BINS = 10, 500, 250, 10
 STEPS = 600  # of the training on a query
+PARTS = ("encoder untold", "encoder told", "both", "unknown")
 # Batches of the query, and labels that are left out of the reference to be unknown.
 QUERIES: dict[str, tuple[list[str], list[str]]] = {
     "kang": (["STIM"], ["CD14 Mono", "CD16 Mono"]),
@@ -115,7 +116,7 @@ def log_p(model: CellVAE, cells: Any, rows: np.ndarray) -> float:
     return float(model.get_marginal_ll(cells, rows[:JUDGED], n_mc_samples=SAMPLES))
 
 
-def run(name: str, curvature: float, seed: int) -> None:
+def run(name: str, curvature: float, seed: int, asked: Sequence[str] = PARTS) -> None:
     """Measure one data set with one curvature and seed; every part is a file."""
     reference, query, batch, label = read(name)
     how = {"curvature": curvature, "random_state": seed}
@@ -155,7 +156,7 @@ def run(name: str, curvature: float, seed: int) -> None:
     parts |= {"unknown": unknown} if QUERIES[name][1] else {}
     for part, measure in parts.items():
         file = FOLDER / f"{name}-{part}-{curvature:g}-{seed}.json"
-        if not file.exists():
+        if part in asked and not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             write_json(file, measure())
             print(file.stem, read_json(file), flush=True)
@@ -201,7 +202,7 @@ def scvi(name: str, seed: int) -> None:
 
 
 def results() -> None:
-    """Put all that was measured into one file: means over seeds with their intervals."""
+    """Put all that was measured into one file: means over seeds with their intervals. Other rows stay as they are."""
     rows = []
     files = sorted(FOLDER.glob("*.json"))
     for named, curvature in sorted({tuple(file.stem.rsplit("-", 2)[:2]) for file in files}):
@@ -215,6 +216,9 @@ def results() -> None:
         known = {key: [one[key] for one in each.values()] for key, value in first.items() if value is not None}
         measured = {key: interval(values) if len(each) > 1 else {"mean": values[0]} for key, values in known.items()}
         rows.append({"data": name, "part": part, "c": float(curvature), "seeds": len(each), **measured})
+    new = {(row["data"], row["part"], row["c"]): row for row in rows}
+    kept = {(row["data"], row["part"], row["c"]): row for row in read_json(RESULT)["rows"]} if RESULT.exists() else {}
+    rows = [row for _, row in sorted((kept | new).items())]
     write_json(RESULT, {"versions": versions(), "dim": DIM, "samples": SAMPLES, "rows": rows}, indent=1)
 
 
@@ -253,6 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("data", nargs="*", choices=[[], *QUERIES], default=[])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--curvatures", nargs="+", type=float, default=[1.0, 0.0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     asked = parser.parse_args(arguments)
     if asked.task == "results":
         results()
@@ -264,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 scvi(name, seed)
                 continue
             for curvature in asked.curvatures:
-                run(name, curvature, seed)
+                run(name, curvature, seed, asked.parts)
 
 
 if __name__ == "__main__":
