@@ -420,10 +420,10 @@ class CellVAE:
                 the cell.
 
         Returns:
-            A data frame with `curvae_label`; with `curvae_label_probability`, the weight of the cells with that label;
-            and with `curvae_unknown`, the probability that a cell belongs to no part of the reference: how its
-            log-likelihood compares with that of cells of the reference that were held out. It is NaN for a reference
-            that was saved before these were noted.
+            A data frame with `curvae_label`; with `curvae_label_probability`, the weight of the cells with that label,
+            calibrated on cells of the reference; and with `curvae_unknown`, the probability that a cell belongs to no
+            part of the reference: how its log-likelihood compares with that of cells of the reference that were held
+            out. It is NaN for a reference that was saved before these were noted.
         """
         self._require_trained()
         if self._known is None:
