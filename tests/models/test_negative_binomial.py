@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from curvae import CurvaeError
 from curvae.data import Arrays, load
 from curvae.models import LIKELIHOODS, Batch, Layout, NegativeBinomial, ZeroInflated
+from curvae.models.likelihoods import negative_binomial
 from curvae.models.likelihoods.negative_binomial import _ZeroInflatedEntries, nb_entries
 from curvae.training import Config, fit
 from curvae.training.fitted import likelihoods
@@ -343,3 +344,14 @@ def test_layouts_say_what_there_is():
     layout = Layout(3, size=True, total=True, batch=(0, 2), covariates=2)
     made = ZeroInflated.of(layout, Config(likelihood="zinb", dispersion="gene-batch"))
     assert (made.outputs, made.total, made.log_dispersion.shape) == (6, True, (2, 3))
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 7), (9, 5, 7)], ids=["gene", "batch", "cell"])
+def test_draws_in_parts_are_those_of_all(shape, monkeypatch):
+    random = torch.Generator().manual_seed(0)
+    log_rate, log_dispersion = (torch.randn(shape, generator=random) for shape in ((9, 5, 7), shape))
+    x = torch.poisson(2 * torch.rand(5, 7, generator=random), generator=random)
+    whole = nb_entries(log_rate.requires_grad_(), log_dispersion, x)
+    monkeypatch.setattr(negative_binomial, "_TOGETHER", 70)  # two draws
+    with torch.no_grad():
+        assert torch.equal(nb_entries(log_rate, log_dispersion, x), whole)

@@ -97,7 +97,8 @@ def require(
 
 
 def return_freed() -> None:
-    """Have large arrays returned to the system when they are freed, where the C library would keep them (glibc).
+    """Return freed memory to the system, and from now on large arrays when they are freed, where the C library would
+    keep both (glibc).
 
     Without that, what lies between them makes a process several times as large as its arrays.
     """
@@ -105,3 +106,4 @@ def return_freed() -> None:
         library = ctypes.CDLL(None)
         for parameter, size in ((-3, _RETURNED), (-1, _SPARE)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
             library.mallopt(parameter, size)
+        library.malloc_trim(0)

@@ -276,6 +276,7 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         train = pool.part(torch.from_numpy(index[0][None] if len(index) == 1 else np.stack(index)), own, share)
         held_out = [validation_rows(task) for task in tasks]
         if tasks[0].source.on_disk:  # read once; the only task
+            memory.return_freed()  # what looking for neighbours took
             rows = tasks[0].source.take(held_out[0]).load(), tasks[0].scaling
             validation = RowPool.of([rows], self.device, self.dtype, whole=True).part(share=share)
         else:
@@ -300,6 +301,8 @@ class RowsProblem(Problem[RowsTask, Fitted]):
 
     def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
         parts = task.scaling, task.reason, task.split, trained.history, trained.failure, task.layout
+        if task.source.on_disk:
+            memory.return_freed()  # what the training took
         return Fitted(task.config, trained.model, *parts)
 
     def judge(self, tasks: Sequence[RowsTask], fitted: Sequence[Fitted]) -> list[Judged]:

@@ -35,6 +35,7 @@ _LARGE = math.log(30.0)  # log μ from which single precision does not do at 0 e
 _FEWEST = 30  # counts of a gene in a batch from which its own dispersion there is estimated
 _ABOVE = 3.0  # times the estimates are the dispersions at the start
 _ESTIMATES = 1e-2, 1e2  # between which θ starts
+_TOGETHER = 1 << 19  # entries of draws that are computed together where no gradients are
 _LOG_FACTORIALS = torch.arange(1.0, 4097.0, dtype=torch.float64).lgamma()
 
 
@@ -148,6 +149,14 @@ def nb_entries(log_rate: Tensor, log_dispersion: Tensor, x: Tensor) -> Tensor:
         >>> nb_entries(torch.zeros(1, 3), torch.zeros(3), torch.tensor([[0.0, 1.0, 2.0]])).exp()
         tensor([[0.5000, 0.2500, 0.1250]])
     """
+    plain = log_rate.device.type == "cpu" and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+    if plain and log_rate.dim() > x.dim() and log_rate.numel() > _TOGETHER:
+        # A few draws at a time: what is computed on the way takes many times the memory of the result.
+        parts = log_rate.split(max(1, _TOGETHER // log_rate[0].numel()))
+        drawn = log_dispersion.dim() == log_rate.dim()
+        dispersions = log_dispersion.split(len(parts[0])) if drawn else [log_dispersion] * len(parts)
+        found = [_Entries.call(part, own, x)[0] for part, own in zip(parts, dispersions, strict=True)]
+        return torch.cat(found)
     entries, *_ = _Entries.call(log_rate, log_dispersion, x)
     return entries
 
