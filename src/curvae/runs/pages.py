@@ -713,7 +713,11 @@ def filled_rows(data: Dataset) -> Rows:
     x = fill(data.x, column_statistics(data.x).mean) if has_missing(data.x) else data.x
     if data.exposure is not None:
         scale = np.median(data.exposure) / np.asarray(data.exposure)
-        x = csr_array(x.multiply(scale[:, None])).log1p() if issparse(x) else np.log1p(x * scale[:, None])
+        if issparse(x):
+            x = csr_array(x, dtype=np.float64, copy=True)
+            np.log1p(x.data * np.repeat(scale, np.diff(x.indptr)), out=x.data)  # products of matrices take more memory
+        else:
+            x = np.log1p(x * scale[:, None])
     return scaled_rows(Rows(x))[0]
 
 
