@@ -160,8 +160,7 @@ def align(S: Tensor, T: Tensor, c: float) -> Isometry:
         return value.item(), torch.autograd.grad(value, leaf)[0].numpy()
 
     still = np.zeros(d + d * d)
-    options = {"maxiter": 60, "ftol": 0.0, "gtol": 1e-10}
-    found = minimize(cost, still, jac=True, method="L-BFGS-B", options=options)
+    found = minimize(cost, still, jac=True, method="L-BFGS-B", options={"maxiter": 60, "ftol": 0.0, "gtol": 1e-10})
     best = found.x if found.fun < cost(still)[0] else still  # also where it is not a number
     return Isometry(start, frame(torch.from_numpy(best)), place)
 
@@ -430,7 +429,7 @@ class BallChart(Chart):
         super().__init__(dim, c)
         self.space, self._ball, self.page = Lorentz(dim, c), PoincareBall(dim, c), PoincareBall(2, c)
         self.rim = self.outline = 1 / math.sqrt(c) if c else math.inf
-        self.summary = f"c = {c:.4g}"
+        self.summary = f"c = {c:.4g}" if c else "flat"
 
     def distance_table(self, x: Tensor, y: Tensor) -> Tensor:
         return distance_table(x, y, torch.tensor(self.c, dtype=torch.float64))
@@ -443,8 +442,8 @@ class BallChart(Chart):
 
     def mean_squares(self, copies: Tensor) -> Tensor:
         # Seen from one of them, which keeps more digits than far from the origin; so many rows at once.
-        near = (h.displacement(part[0], part, self.c) for part in copies.split(1 << 12, 1))
-        return torch.cat([Chart.mean_squares(self, part) for part in near])
+        parts = copies.split(1 << 12, 1)
+        return torch.cat([Chart.mean_squares(self, h.displacement(part[0], part, self.c)) for part in parts])
 
     def coordinates(self, points: Tensor) -> Tensor:
         return self._ball.from_lorentz(points)
@@ -473,10 +472,6 @@ class PlaneChart(BallChart):
     """Flat space, as the case c = 0: coordinates of a single factor are those of the ball, in a product metric ones."""
 
     motion: Motion = "plane"
-
-    def __init__(self, dim: int, c: float = 0.0) -> None:
-        super().__init__(dim, c)
-        self.summary = "flat"
 
     def columns(self, points: Tensor, name: str = "") -> dict[str, Array]:
         return numbered_columns(name, self.space.logmap0(points)) if name else super().columns(points)
@@ -547,8 +542,11 @@ class SphereChart(Chart):
         pairs = np.random.default_rng(0).integers(0, len(points), (2, 2000))
         apart = self.page.dist(*found.points[pairs]).numpy()
         kept = rank_correlation(self.pair_distances(points, torch.from_numpy(pairs)).numpy(), apart)
-        sentence = f"projected on three of {self.width} axes: rank correlation of distances {kept:.2f}"
-        return replace(found, kept=kept, sentence=sentence)
+        return replace(
+            found,
+            kept=kept,
+            sentence=f"projected on three of {self.width} axes: rank correlation of distances {kept:.2f}",
+        )
 
     def columns(self, points: Tensor, name: str = "") -> dict[str, Array]:
         before = f"{name}_" if name else ""
@@ -608,8 +606,7 @@ def project_to_disc(points: Points, c: Tensor | float) -> Projection:
         return Projection(z @ axes, 1.0, sentence, c, z.new_zeros(d), axes, h.from_ball(z @ axes, c))
     # The Fréchet mean of more points costs memory and moves nothing that can be seen.
     some = z if n <= 5000 else z[np.random.default_rng(0).choice(n, 5000, replace=False)]
-    centre = PoincareBall(d, c).frechet_mean(some)
-    frame = Frame(h.from_ball(centre, c), torch.eye(d, dtype=z.dtype), c)
+    frame = Frame(h.from_ball(PoincareBall(d, c).frechet_mean(some), c), torch.eye(d, dtype=z.dtype), c)
     v = frame.coordinates(h.from_ball(z, c))
     axes = torch.linalg.eigh(v.T @ v / n)[1][:, [-1, -2]]
     # The sign of an eigenvector is arbitrary; its largest entry is made positive.
@@ -626,9 +623,9 @@ def project_from(frame: Frame, S: Tensor) -> Projection:
         S: space parts of points on the hyperboloid, (N, d).
     """
     space = frame.apply(S)
-    kept, sentence = _describe_loss(S, space, frame) if len(frame.centre) > 2 else (1.0, "all latent dimensions")
     points = PoincareBall(2, frame.c).from_lorentz(space)
-    return Projection(points, kept, sentence, frame.c, h.ball(frame.centre, frame.c), frame.axes, space)
+    loss = _describe_loss(S, space, frame) if len(frame.centre) > 2 else (1.0, "all latent dimensions")
+    return Projection(points, *loss, frame.c, h.ball(frame.centre, frame.c), frame.axes, space)
 
 
 def _describe_loss(S: Tensor, space: Tensor, frame: Frame) -> tuple[float, str]:
@@ -647,11 +644,10 @@ def _describe_loss(S: Tensor, space: Tensor, frame: Frame) -> tuple[float, str]:
     # Ranks that are all equal have no correlation: either nothing was lost or everything.
     equal = not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0
     kept = float(np.allclose(x, y)) if equal else rank_correlation(x, y)
-    sentence = (
+    return kept, (
         f"projected from {S.shape[1]} dimensions: {100 * share:.0f} % of the variance at the origin kept, "
         f"rank correlation of distances {kept:.2f}"
     )
-    return kept, sentence
 
 
 def _checked(points: Points, c: float) -> Tensor:

@@ -146,10 +146,9 @@ class Embedding:
         """The embedding in every factor."""
         if len(self.placed) == 1:
             return [self]
-        found = zip(by_factor(self.space, self.placed), self.sigma.T, self.placed, strict=True)
         return [
             Embedding(np.ascontiguousarray(space), sigma, (factor,), self.popularity, self.side)
-            for space, sigma, factor in found
+            for space, sigma, factor in zip(by_factor(self.space, self.placed), self.sigma.T, self.placed, strict=True)
         ]
 
     @cached_property
@@ -203,8 +202,10 @@ class Embedding:
     def distances_of(self, pairs: NDArray[np.int64]) -> Array:
         """Compute distances of listed pairs of rows, (·, 2)."""
         blocks = torch.from_numpy(np.ascontiguousarray(pairs.T)).split(1 << 20, 1)
-        found = [torch.cat([part.chart.pair_distances(part.points, block) for block in blocks]) for part in self.parts]
-        return _joined(found, self.placed)
+        return _joined(
+            [torch.cat([part.chart.pair_distances(part.points, block) for block in blocks]) for part in self.parts],
+            self.placed,
+        )
 
     def nearness_of(self, pairs: NDArray[np.int64]) -> Array:
         """By how much the popularity of both exceeds the distance and the product of sides, for listed pairs of nodes,
@@ -234,8 +235,9 @@ class Embedding:
 
     def joined(self, other: Embedding) -> Embedding:
         """Return the rows with those of another embedding in the same space after them."""
-        space, sigma = (np.concatenate(pair) for pair in ((self.space, other.space), (self.sigma, other.sigma)))
-        return Embedding(space, sigma, self.placed)
+        return Embedding(
+            np.concatenate([self.space, other.space]), np.concatenate([self.sigma, other.sigma]), self.placed
+        )
 
     def distances(self, other: Embedding | None = None) -> Array:
         """Compute geodesic distances, (rows, rows of the other)."""
@@ -254,17 +256,15 @@ def _joined(distances: Sequence[Tensor], factors: Sequence[PlacedFactor]) -> Arr
 def point_distances(factors: Sequence[PlacedFactor], first: Array, second: Array) -> Array:
     """Compute distances of points, (…, width), to others, one by one."""
     parts = zip(factors, by_factor(first, factors), by_factor(second, factors), strict=True)
-    found = [factor.chart.space.dist(torch.from_numpy(x), torch.from_numpy(y)) for factor, x, y in parts]
-    return _joined(found, factors)
+    return _joined([factor.chart.space.dist(*map(torch.from_numpy, ends)) for factor, *ends in parts], factors)
 
 
 def geodesic_points(factors: Sequence[PlacedFactor], t: Array, start: Array, end: Array) -> Array:
     """Return the points at times t, from 0 to 1, on the geodesic from each start to its end, (…, width); times
     broadcast against the geodesics.
     """
-    times = torch.from_numpy(t)
     parts = zip(factors, by_factor(start, factors), by_factor(end, factors), strict=True)
-    found = [factor.chart.space.geodesic(times, torch.from_numpy(x), torch.from_numpy(y)) for factor, x, y in parts]
+    found = [factor.chart.space.geodesic(*map(torch.from_numpy, (t, *ends))) for factor, *ends in parts]
     return torch.cat(found, -1).numpy()
 
 
@@ -281,11 +281,14 @@ def placed(space: Space, posteriors: Sequence[HyperbolicNormal | ProductNormal],
         posteriors: of the rows.
         units: whether distances in a product are in units of the prior scales.
     """
-    centres = torch.cat([q.loc.cpu() for q in posteriors])
     each = [q.factors if isinstance(q, ProductNormal) else (q,) for q in posteriors]
     sigma = torch.cat([torch.stack([p.scale.log().mean(-1).exp().cpu() for p in parts], -1) for parts in each])
     factors = placed_factors(space, units)
-    return Embedding(centres.numpy(), (sigma[:, 0] if len(factors) == 1 else sigma).numpy(), factors)
+    return Embedding(
+        torch.cat([q.loc.cpu() for q in posteriors]).numpy(),
+        (sigma[:, 0] if len(factors) == 1 else sigma).numpy(),
+        factors,
+    )
 
 
 # How maps are turned to be drawn, and where several trainings place the same rows.

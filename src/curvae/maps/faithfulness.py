@@ -265,8 +265,10 @@ class Kept:
 
     def to_json(self) -> dict[str, Any]:
         """Return every figure, as JSON values."""
-        left_out = ("kept_by_group", "intervals")
-        return {k: value for k, value in vars(self).items() if k not in left_out} | {"intervals": dict(self.intervals)}
+        return {
+            **{name: value for name, value in vars(self).items() if name not in ("kept_by_group", "intervals")},
+            "intervals": dict(self.intervals),
+        }
 
     @classmethod
     def mean(cls, each: Sequence[Self | None], counted: str = "rows", sampled: bool = True) -> Self | None:
@@ -304,8 +306,10 @@ def compare_kept(ours: Kept, other: Kept) -> dict[str, int]:
     is less than a point in a hundred.
     """
     differences = ours.qlocal - other.qlocal, ours.qglobal - other.qglobal
-    found = zip(("near", "far"), differences, ours.margins(other), strict=True)
-    return {name: int(np.sign(by)) if abs(by) > max(margin, 0.01) else 0 for name, by, margin in found}
+    return {
+        name: int(np.sign(by)) if abs(by) > max(margin, 0.01) else 0
+        for name, by, margin in zip(("near", "far"), differences, ours.margins(other), strict=True)
+    }
 
 
 def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "neighbours") -> str:
@@ -387,13 +391,14 @@ class BesideBaseline(ABC):
     @property
     def behind(self) -> tuple[str, ...]:
         """Which of "near" and "far" neighbours the map keeps fewer of than the other."""
-        compared = compare_kept(self.map, getattr(self, self.baseline))
-        return tuple(name for name, sign in compared.items() if sign < 0)
+        return tuple(name for name, sign in compare_kept(self.map, getattr(self, self.baseline)).items() if sign < 0)
 
     def to_json(self) -> dict[str, Any]:
         """Return every figure, as JSON values."""
-        fields = {name: one.to_json() if isinstance(one, Kept) else one for name, one in vars(self).items()}
-        return {"verdict": self.verdict, **fields}
+        return {
+            "verdict": self.verdict,
+            **{name: one.to_json() if isinstance(one, Kept) else one for name, one in vars(self).items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -547,8 +552,7 @@ class _Tally:
     """
 
     def __init__(self, candidates: int, tables: int) -> None:
-        k = min(15, max(1, candidates // 2))
-        self.agreements = [Agreement(candidates, k) for _ in range(tables)]
+        self.agreements = [Agreement(candidates, min(15, max(1, candidates // 2))) for _ in range(tables)]
         self.pairs: list[tuple[Array, Array]] = []
         self.recognised: list[NDArray[np.bool_]] = []
 
@@ -570,9 +574,8 @@ def _judge(
     points, table, graph = _measured(data, chosen)
     apart, size = held[chosen], len(chosen)
     used = points[~apart] if (~apart).sum() > 1 else points
-    varies = np.ptp(used, axis=0).any()
-    linear = places_of(principal_axes(used, shown.dim).place(points) if varies else np.zeros((size, 1)))
-    maps = [(shown, chosen), (linear, np.arange(size))]
+    axes = principal_axes(used, shown.dim).place(points) if np.ptp(used, axis=0).any() else np.zeros((size, 1))
+    maps = [(shown, chosen), (places_of(axes), np.arange(size))]
     known = None if labels is None else labels[chosen]
     every = _figures(table, graph, maps, known, np.arange(size), None, random, pairs)
     unseen, seen = np.flatnonzero(apart), np.flatnonzero(~apart)
@@ -676,8 +679,7 @@ def _some_pairs(shape: tuple[int, ...], own: Index | None, rows: int, random: np
     """Choose entries of a block for the rank correlation: each pair once, or about `most` at random."""
     size, among = shape
     if rows * among <= 2 * most:
-        pairs = np.ones(shape, bool) if own is None else np.arange(among) > own[:, None]
-        return np.nonzero(pairs)
+        return np.nonzero(np.ones(shape, bool) if own is None else np.arange(among) > own[:, None])
     each = max(1, most // rows)
     first = np.repeat(np.arange(size), each)
     if own is None:
@@ -702,8 +704,7 @@ def _recognise(distances: Array, truth: Index, labels: Index, same: NDArray[np.b
     nearest = np.take_along_axis(nearest, np.argsort(lengths, axis=1, kind="stable"), 1)
     voters, votes = labels[nearest], np.isfinite(np.sort(lengths, axis=1))
     counts = ((voters[:, :, None] == voters[:, None, :]) & votes[:, None, :]).sum(2) * votes
-    winner = np.take_along_axis(voters, counts.argmax(1)[:, None], 1)[:, 0]
-    return (winner == truth)[truth >= 0]
+    return (voters[np.arange(len(voters)), counts.argmax(1)] == truth)[truth >= 0]
 
 
 def label_accuracy(
@@ -834,7 +835,7 @@ def graph_faithfulness(
     judged = []
     for group in groups:
         for tally in _count(maps, measure, 1, group, None, random, _PAIRS):
-            near = tally.agreements[0]
+            (near,) = tally.agreements
             figures = *near.kept.tolist(), tally.rank_correlation(), near.rows
             judged.append(GraphFigures(*figures, kept_by_group=near.kept_by_group))
     own, other = (GraphFigures.mean(judged[number::2], "nodes") for number in (0, 1))
@@ -861,8 +862,11 @@ def spectral_places(links: csr_array, dim: int) -> Array | None:
     if count <= max(_DENSE, 2 * dim + 2):
         vectors = np.linalg.eigh(walk.toarray())[1]
     else:
-        tol = 0.0 if count <= _SOLVED else 1e-4
-        how = {"k": dim + 1, "tol": tol, "v0": np.random.default_rng(0).standard_normal(count)}
+        how = {
+            "k": dim + 1,
+            "tol": 0.0 if count <= _SOLVED else 1e-4,
+            "v0": np.random.default_rng(0).standard_normal(count),
+        }
         try:
             values, vectors = eigsh(walk, which="LA", maxiter=300, **how)
         except ArpackNoConvergence:

@@ -298,14 +298,13 @@ def check_distances(matrix: Any, name: str = "the matrix") -> Array:
         raise CurvaeError(f"{name} has distances that are missing or infinite; fill them in")
     largest = float(np.abs(d).max(initial=0.0))
     check_squares(largest, "the distances")
-    slack = ROUNDING * max(1.0, largest)
     lowest = float(d.min(initial=0.0))
     for excess, what in (
         (-lowest, f"has a negative distance, {lowest:.4g}; give distances, not similarities"),
         (np.abs(np.diag(d)).max(initial=0.0), "has a diagonal that is not 0; give distances, not similarities"),
         (np.abs(d - d.T).max(initial=0.0), "is not symmetric; give the same distance both ways"),
     ):
-        if excess > slack:
+        if excess > ROUNDING * max(1.0, largest):
             raise CurvaeError(f"{name} {what}")
     d = np.maximum((d + d.T) / 2, 0.0)
     np.fill_diagonal(d, 0.0)

@@ -718,7 +718,8 @@ def transfer(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
 def padded(batch: Batch | Tensor, size: int) -> Any:
     """Fill up a batch of a stack, or positions of its rows, (models, rows, …), to `size` rows with its last."""
     count = (batch if isinstance(batch, Tensor) else batch.x).shape[1]
-    if not (missing := size - count):
+    missing = size - count
+    if not missing:
         return batch
     filled = tree_map(lambda part: torch.cat([part, part[:, -1:].expand(-1, missing, *part.shape[2:])], 1), batch)
     if isinstance(batch, Tensor):

@@ -251,8 +251,8 @@ def require_buildable(config: Config, layout: Layout) -> None:
         raise ValueError('choose the likelihood before building: "auto" needs the data')
     if config.encode_covariates and not layout.covariates and not layout.counts:
         raise CurvaeError("there are no covariates to give to the encoder; name some, or drop `encode_covariates`")
-    width = NETWORKS[config.network].width(layout.shape or (layout.features,), layout.inputs)
-    sizes = (width, *config.layers, config.dim)
+    inputs = NETWORKS[config.network].width(layout.shape or (layout.features,), layout.inputs)
+    sizes = (inputs, *config.layers, config.dim)
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
@@ -453,8 +453,11 @@ class FittedModel(ABC):
     @property
     def keeps_best(self) -> bool:
         """Whether the weights are those of the epoch that was best on data held out, and not the last."""
-        looked = any(math.isfinite(held_out_score(record)) for record in self.history)
-        return self.config.patience is not None and self.failure is None and looked
+        return (
+            self.config.patience is not None
+            and self.failure is None
+            and any(math.isfinite(held_out_score(record)) for record in self.history)
+        )
 
     @property
     def figures(self) -> tuple[FactorFigures, ...]:
@@ -590,8 +593,7 @@ class Fitted(FittedModel):
         return self.scaling.invert(torch.cat(means).cpu().double().numpy())
 
     def stored(self, data: Any = None) -> Stored:
-        rows = sum(len(part) for part in (self.split.train, self.split.validation, self.split.test))
-        split = np.zeros(rows, np.int8)
+        split = np.zeros(sum(map(len, self.split.parts)), np.int8)
         split[self.split.validation], split[self.split.test] = 1, 2
         description = {"likelihood_reason": self.reason, "layout": self.layout.to_json()}
         return self.scaling.to_arrays(), {"split": split}, description
@@ -605,13 +607,17 @@ class Fitted(FittedModel):
         history: list[Record],
     ) -> tuple[Fitted, Schema]:
         config = Config.from_json(description["config"])
-        schema = Schema.from_json(description["data"]["schema"])
         layout = Layout.from_json(description["layout"])
-        model = restored_model(tensors, (layout.inputs, *config.layers, config.dim), lambda: build(config, layout))
-        split = places["split"].numpy()
-        parts = Split(*(np.flatnonzero(split == k) for k in range(3)))
-        reason = str(description.get("likelihood_reason", ""))
-        return cls(config, model, Scaling.from_tensors(tensors), reason, parts, history, layout=layout), schema
+        fitted = cls(
+            config,
+            restored_model(tensors, (layout.inputs, *config.layers, config.dim), lambda: build(config, layout)),
+            Scaling.from_tensors(tensors),
+            str(description.get("likelihood_reason", "")),
+            Split(*(np.flatnonzero(places["split"].numpy() == part) for part in range(3))),
+            history,
+            layout=layout,
+        )
+        return fitted, Schema.from_json(description["data"]["schema"])
 
 
 def restored_model(tensors: Mapping[str, Tensor], sizes: Sequence[int], make: Callable[[], Model]) -> Model:
@@ -646,8 +652,7 @@ def embed(fitted: Fitted, x: Data) -> Embedding:
     fitted = fitted.double()
     rows, model = fitted.rows(x), fitted.model
     with torch.no_grad():
-        parts = torch.arange(len(rows)).split(_ROWS)
-        return placed(model.space, [model.encode(rows.batch(index)) for index in parts])
+        return placed(model.space, [model.encode(rows.batch(index)) for index in torch.arange(len(rows)).split(_ROWS)])
 
 
 @dataclass(frozen=True)
@@ -670,13 +675,12 @@ class Likelihoods:
 
     def take(self, index: Any) -> Likelihoods:
         """Those of the rows given by an index or a mask."""
-        jacobian = self.log_jacobian
-        return Likelihoods(
-            self.log_prob[index],
-            self.ess[index],
-            self.error[index],
-            self.samples,
-            jacobian if isinstance(jacobian, float) else jacobian[index],
+        return replace(
+            self,
+            log_prob=self.log_prob[index],
+            ess=self.ess[index],
+            error=self.error[index],
+            log_jacobian=self.log_jacobian if isinstance(self.log_jacobian, float) else self.log_jacobian[index],
         )
 
     @property
@@ -780,8 +784,8 @@ def active_dimensions(embedding: Embedding, prior_scale: ArrayLike) -> int:
     """Return directions of the tangent space in which the posterior centres vary, given the prior scale of every
     factor.
     """
-    scales = np.atleast_1d(prior_scale)
-    v = np.concatenate([part.tangent / scale for part, scale in zip(embedding.parts, scales, strict=True)], 1)
+    parts = zip(embedding.parts, np.atleast_1d(prior_scale), strict=True)
+    v = np.concatenate([part.tangent / scale for part, scale in parts], 1)
     return int((np.linalg.eigvalsh(np.atleast_2d(np.cov(v.T))) > _ACTIVE).sum())
 
 
@@ -797,8 +801,8 @@ def health(fitted: FittedModel, embedding: Embedding) -> list[str]:
             f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
             f'fallen by {max(watched) - watched[-1]:.1f} nats; use `patience="auto"`, which keeps the best weights'
         )
-    scales = [one.prior_scale for one in fitted.figures]
-    return warnings + map_health(embedding, kl, scales, " of validation rows" if held else "")
+    of = " of validation rows" if held else ""
+    return warnings + map_health(embedding, kl, [one.prior_scale for one in fitted.figures], of)
 
 
 def map_health(embedding: Embedding, kl: float, prior_scale: ArrayLike, of: str = "") -> list[str]:
@@ -877,8 +881,7 @@ def stability(embeddings: Sequence[Embedding], neighbours: int = 10, rows: int =
     for i, j in combinations(range(len(tables)), 2):
         a, b = tables[i][upper], tables[j][upper]
         correlations.append(rank_correlation(a, b) if np.ptp(a) else 0.0)
-        shared: list[Any] = [len(np.intersect1d(p, q)) / k for p, q in zip(nearest[i], nearest[j], strict=True)]
-        overlaps.append(float(np.mean(shared)))
+        overlaps.append(np.mean([len(np.intersect1d(p, q)) / k for p, q in zip(nearest[i], nearest[j], strict=True)]))
     return Stability(float(np.mean(correlations)), float(np.mean(overlaps)), k, len(correlations))
 
 
@@ -923,8 +926,7 @@ def impute(
         (True, True)
     """
     require_count("samples", samples, "importance_samples")
-    arrays, fitted = replace(Arrays.of(x), missing=True), fitted.double()
-    arrays = arrays.load()
+    arrays, fitted = replace(Arrays.of(x), missing=True).load(), fitted.double()
     rows, columns = missing_entries(arrays.x)
     lacking = np.unique(rows)
     values = np.empty(len(rows))
@@ -960,5 +962,4 @@ def _expected(fitted: Fitted, arrays: Arrays, samples: int, seed: int) -> NDArra
             before, now = (top - higher).exp(), (logs - higher).exp()
             total = total * before.unsqueeze(-1) + (now.unsqueeze(-1) * expected).sum(0)
             weight, top = weight * before + now.sum(0), higher
-        means = total / weight.unsqueeze(-1)
-    return fitted.scaling.invert(means.cpu().numpy())
+    return fitted.scaling.invert((total / weight.unsqueeze(-1)).cpu().numpy())

@@ -143,8 +143,7 @@ def scaling_for(config: Config, layout: Layout, data: Arrays, split: Split) -> S
     scaling = Scaling.standard(seen.x)
     if seen.context is not None:
         left = 1 - Effects.of(seen.x, seen.context).variance / scaling.scale**2
-        left = np.where(left > _EXPLAINED, left, 1.0)
-        scaling = replace(scaling, scale=scaling.scale * np.sqrt(left))
+        scaling = replace(scaling, scale=scaling.scale * np.sqrt(np.where(left > _EXPLAINED, left, 1.0)))
     return scaling.only(features)
 
 
@@ -201,8 +200,7 @@ def plan_rows(
         if scalings is None and key not in known:
             known[key] = scaling_for(config, layout, arrays, split)
         scaling = known[key] if scalings is None else scalings[i]
-        name = Task.label(i, len(configs), config)
-        tasks.append(RowsTask(i, name, config, arrays, split, scaling, layout, reason))
+        tasks.append(RowsTask(i, Task.label(i, len(configs), config), config, arrays, split, scaling, layout, reason))
     return RowsProblem(**problem), tasks
 
 
@@ -232,8 +230,8 @@ class RowsProblem(Problem[RowsTask, Fitted]):
                 figures = np.stack([scaling.shift / scaling.scale, np.log(scaling.scale)])
             # To six digits: other machines round the last ones of a mean otherwise.
             figures = np.round(figures, 6).astype("<f8") + 0.0
-            parts = (part.astype("<i8", copy=False) for part in (split.train, split.validation, split.test))
-            data = {"rows": hashed(task.source, blocks), "split": digest(*parts), "scaling": digest(figures)}
+            rows = (part.astype("<i8", copy=False) for part in split.parts)
+            data = {"rows": hashed(task.source, blocks), "split": digest(*rows), "scaling": digest(figures)}
             found.append(replace(task, data=data))
         return found
 
@@ -300,10 +298,18 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         return Neighbourhoods(list(found.values()), which, pool.device, config.batch_size)
 
     def result(self, task: RowsTask, trained: ModelInTraining) -> Fitted:
-        parts = task.scaling, task.reason, task.split, trained.history, trained.failure, task.layout
         if task.source.on_disk:
             memory.return_freed()  # what the training took
-        return Fitted(task.config, trained.model, *parts)
+        return Fitted(
+            task.config,
+            trained.model,
+            task.scaling,
+            task.reason,
+            task.split,
+            trained.history,
+            trained.failure,
+            task.layout,
+        )
 
     def judge(self, tasks: Sequence[RowsTask], fitted: Sequence[Fitted]) -> list[Judged]:
         validation, test = (
@@ -356,9 +362,9 @@ def _shown(task: RowsTask, likelihood: Likelihood) -> tuple[Effects | None, Prin
     left = x if effects is None else x - x @ effects.directions.T @ effects.directions
     found = principal_axes(left, task.config.dim)
     spread = found.place(left)[:, 0].std()
-    # What rounding leaves of rows in no other direction is nothing.
-    varies = spread > 1e-6 * np.ptp(x, axis=0).max()
-    return effects, replace(found, axes=found.axes / spread) if varies else None
+    if spread <= 1e-6 * np.ptp(x, axis=0).max():  # what rounding leaves of rows in no other direction is nothing
+        return effects, None
+    return effects, replace(found, axes=found.axes / spread)
 
 
 def validation_rows(task: RowsTask) -> NDArray[np.int64]:
@@ -490,10 +496,8 @@ def fit_many(
         >>> len(fitted), fitted[7].config.seed, fitted[7].config.curvature
         (100, 1, 0.8)
     """
-    problem, tasks = plan_rows(configs, data, blocks, splits, scalings, asked=device, dtype=dtype)
     return train_many(
-        problem,
-        tasks,
+        *plan_rows(configs, data, blocks, splits, scalings, asked=device, dtype=dtype),
         folder=folder,
         resume=resume,
         jobs=jobs,

@@ -106,10 +106,12 @@ def build_graph_model(config: GraphConfig, nodes: int, features: int | None = No
         features: of a node, if it has any.
     """
     require_buildable_graph(config, nodes, features)
-    inputs, convolved = nodes if features is None else features, config.encoder == "convolutions"
+    inputs = nodes if features is None else features
     with seeded(config.seed):
         return GraphVAE(
-            GraphEncoder(inputs, config.layers) if convolved else FreeVectors(nodes, config.layers[-1]),
+            GraphEncoder(inputs, config.layers)
+            if config.encoder == "convolutions"
+            else FreeVectors(nodes, config.layers[-1]),
             Posterior(config.layers[-1], make_space(config)).start(START if config.pairs == "all" else _START_BALANCED),
             GeodesicEdges() if config.edges == "geodesic" else FermiDirac(),
             config.weight,
@@ -149,9 +151,8 @@ def feature_tensor(features: Matrix, scaling: Scaling, device: torch.device | st
     x: Any = features
     rows = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
     places = torch.from_numpy(np.stack([rows, x.indices.astype(np.int64)]))
-    values = torch.from_numpy(x.data / scaling.scale[x.indices])
-    sparse = torch.sparse_coo_tensor(places, values.to(dtype), x.shape, check_invariants=False, is_coalesced=True)
-    return sparse.to(device)
+    values = torch.from_numpy(x.data / scaling.scale[x.indices]).to(dtype)
+    return torch.sparse_coo_tensor(places, values, x.shape, check_invariants=False, is_coalesced=True).to(device)
 
 
 # Steps over whole graphs.
@@ -203,9 +204,9 @@ class TrainingGraph:
     def maker(self, dtype: torch.dtype, dense: bool | None = None) -> AdjacencyMaker:
         """Return what makes Â of these edges or some of them, dense for small graphs or where asked for."""
         weights = torch.ones_like(self.edges[0], dtype=dtype) if self.weights is None else self.weights.to(dtype)
-        if dense is None:  # two products with half of the features each are the slower, the larger the matrix
-            dense = self.n_nodes <= (DENSE // 4 if self.directed else DENSE)
-        return AdjacencyMaker(self.edges, self.n_nodes, weights, dense, self.directed)
+        # Two products with half of the features each are the slower, the larger the matrix.
+        small = self.n_nodes <= (DENSE // 4 if self.directed else DENSE)
+        return AdjacencyMaker(self.edges, self.n_nodes, weights, small if dense is None else dense, self.directed)
 
     def all_pairs(self, balanced: bool) -> AnyPairs:
         """Return the edges, which stand for all pairs of nodes; `balanced` ones count by their weights, others alike.
@@ -272,11 +273,9 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
         hide = self.config.hide
         if not hide or self.config.encoder == "free":
             return self._adjacencies[place]
-        maker, device = self._makers[place], self.stack.device
-        draws = torch.rand(
-            maker.edges.shape[1], generator=self._generator(self.configs[place].seed, epoch, 2), device=device
-        )
-        return maker((draws >= hide).to(self.stack.dtype) / (1.0 - hide))
+        generator = self._generator(self.configs[place].seed, epoch, 2)
+        draws = torch.rand(self.seen[place].edges.shape[1], generator=generator, device=self.stack.device)
+        return self._makers[place]((draws >= hide).to(self.stack.dtype) / (1.0 - hide))
 
     def _pairs(self, place: int, epoch: int, generator: torch.Generator) -> AnyPairs:
         """Return the pairs that a step is fitted to."""
@@ -294,10 +293,10 @@ class GraphEngine(Engine[GraphVAE, GraphConfig]):
             GraphBatch(self._shown(i, epoch), self._pairs(i, epoch, generator), self.seen[i].features)
             for i, generator in enumerate(generators)
         ]
-        if len(self) > 1:
-            noise = torch.stack([made[one] for one in generators])
-            return Terms(*self.stack.terms(tree_map(lambda *parts: torch.stack(parts), *graphs), noise)[:2])
-        return model.terms(graphs[0], made[generators[0]])
+        if len(self) == 1:
+            return model.terms(graphs[0], made[generators[0]])
+        noise = torch.stack([made[one] for one in generators])
+        return Terms(*self.stack.terms(tree_map(lambda *parts: torch.stack(parts), *graphs), noise)[:2])
 
     def epoch(self, epoch: int) -> EpochResult:
         reconstruction, kl = self._terms(epoch)
@@ -396,15 +395,13 @@ class FittedGraph(FittedModel):
         hidden = config.layers if config.encoder == "convolutions" else config.layers[-1:]
         sizes = nodes if features is None else features, *hidden, config.dim
         model = restored_model(tensors, sizes, lambda: build_graph_model(config, nodes, features))
-        scaling = None if features is None else Scaling.from_tensors(tensors)
         split = None
         if "split.train" in places:
             split = EdgeSplit(*(np.ascontiguousarray(places[f"split.{name}"].numpy().T) for name in _SPLIT))
-        factors = len(config.factors)
-        sigma = (nodes,) if factors == 1 else (nodes, factors)
+        sigma = (nodes,) if len(config.factors) == 1 else (nodes, len(config.factors))
         if places["space"].shape != (nodes, model.space.width) or places["sigma"].shape != sigma:
             raise ValueError("its embedding has another number of nodes or dimensions")
-        return cls(config, model, scaling, split, history), graph
+        return cls(config, model, None if features is None else Scaling.from_tensors(tensors), split, history), graph
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:
@@ -602,18 +599,14 @@ def link_probability(fitted: FittedGraph, embedding: Embedding, pairs: NDArray[n
 
 def link_figures(fitted: FittedGraph, graph: Graph) -> dict[str, Links]:
     """For the edges held out by the split of the model, "validation" and "test", if there are any."""
-    split = fitted.split
-    if split is None:
+    if fitted.split is None:
         raise CurvaeError("the model was trained on all edges: none are left to be predicted; train with a split")
-    return hidden_links(embed_graph(fitted, graph), split)
+    return hidden_links(embed_graph(fitted, graph), fitted.split)
 
 
 def hidden_links(embedding: Embedding, split: EdgeSplit) -> dict[str, Links]:
     """Compute `link_figures` from where the nodes lie."""
-    parts = {
-        "validation": (split.validation, split.validation_absent),
-        "test": (split.test, split.test_absent),
-    }
+    parts = {"validation": (split.validation, split.validation_absent), "test": (split.test, split.test_absent)}
     return {
         name: Links(*link_scores(*map(embedding.nearness_of, both))) for name, both in parts.items() if len(both[0])
     }
@@ -711,9 +704,12 @@ class GraphTask(Task):
     @property
     def sizes(self) -> tuple[int, int, int | None]:
         """Nodes, edges that are trained on, and features."""
-        graph, features = self.source, self.source.features
-        edges = graph.n_edges if self.split is None else len(self.split.train)
-        return graph.n_nodes, edges, None if features is None else features.shape[1]
+        features = self.source.features
+        return (
+            self.source.n_nodes,
+            self.source.n_edges if self.split is None else len(self.split.train),
+            None if features is None else features.shape[1],
+        )
 
     @property
     def architecture(self) -> Any:
@@ -796,8 +792,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
         return GraphEngine(models, [task.config for task in tasks], shown, watched)
 
     def result(self, task: GraphTask, trained: ModelInTraining) -> FittedGraph:
-        features = task.source.features
-        scaling = None if features is None else feature_scaling(features)
+        scaling = None if task.source.features is None else feature_scaling(task.source.features)
         return FittedGraph(task.config, trained.model, scaling, task.split, trained.history, trained.failure)
 
     def judge(self, tasks: Sequence[GraphTask], fitted: Sequence[FittedGraph]) -> list[Judged]:
@@ -835,8 +830,7 @@ def fit_graph(
         >>> [record["epoch"] for record in fitted.history]
         [1, 2, 3]
     """
-    problem, tasks = plan_graphs([config], graph, [split], asked=device, dtype=dtype)
-    return train_one(problem, tasks, **training)
+    return train_one(*plan_graphs([config], graph, [split], asked=device, dtype=dtype), **training)
 
 
 def fit_graphs(
@@ -859,8 +853,7 @@ def fit_graphs(
         device, dtype: as of `curvae.training.fit_many`.
         training: folder, resume, jobs, progress and warn, as there.
     """
-    problem, tasks = plan_graphs(configs, graphs, splits, asked=device, dtype=dtype, build=build)
-    return train_many(problem, tasks, **training)
+    return train_many(*plan_graphs(configs, graphs, splits, asked=device, dtype=dtype, build=build), **training)
 
 
 @dataclass(frozen=True)

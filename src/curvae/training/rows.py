@@ -53,12 +53,11 @@ _BLOCK = 4096
 
 def layout_of(arrays: Arrays) -> Layout:
     """Return what a model must know about the data to be built for them."""
-    covariates = 0 if arrays.context is None else arrays.context.shape[1]
     return Layout(
         arrays.features,
         arrays.blocks,
         arrays.shape,
-        covariates,
+        0 if arrays.context is None else arrays.context.shape[1],
         arrays.missing,
         arrays.size is not None,
         arrays.total,
@@ -99,7 +98,7 @@ class Rows:
         whole: bool = False,
     ) -> None:
         self.arrays = arrays = Arrays.of(data)
-        self.shape, self.layout = arrays.x.shape, layout_of(arrays)
+        self.layout = layout_of(arrays)
         self.device, self.dtype = torch.empty(0, device=device).device, dtype  # "cuda" as the "cuda:0" that it is
         self._scaling, self.on_disk = scaling, arrays.on_disk and not whole
         per_row = {name: csr_array(part) if issparse(part) else part for name, part in arrays.per_row.items()}
@@ -107,7 +106,7 @@ class Rows:
         self.parts = {name: self._convert(name, part) for name, part in per_row.items() if name not in self._lazy}
 
     def __len__(self) -> int:
-        return int(self.shape[0])
+        return len(self.arrays)
 
     @property
     def resident(self) -> bool:
@@ -129,8 +128,10 @@ class Rows:
 
     def read(self, index: Tensor) -> dict[str, Tensor]:
         """Return the parts of rows by index; missing values are NaN."""
-        read = {name: self._convert(name, part[index.cpu().numpy()]) for name, part in self._lazy.items()}
-        return read | {name: part[index] for name, part in self.parts.items()}
+        return {
+            **{name: self._convert(name, part[index.cpu().numpy()]) for name, part in self._lazy.items()},
+            **{name: part[index] for name, part in self.parts.items()},
+        }
 
     def batch(self, index: Tensor) -> Batch:
         """Make a batch of rows by index."""
@@ -166,6 +167,11 @@ class Split:
     test: NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
+    def parts(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Rows for training, for validation, and for neither."""
+        return self.train, self.validation, self.test
+
+    @property
     def counts(self) -> tuple[int, int]:
         """Rows for training and for validation."""
         return len(self.train), len(self.validation)
@@ -181,14 +187,12 @@ class Split:
     def sample(self, most: int, seed: int) -> NDArray[np.int64]:
         """Choose at most so many rows of every part at random; return all of them in ascending order."""
         random = np.random.default_rng([seed, 11])
-        parts = (self.train, self.validation, self.test)
-        chosen = [p if len(p) <= most else random.choice(p, most, replace=False, shuffle=False) for p in parts]
+        chosen = [p if len(p) <= most else random.choice(p, most, replace=False, shuffle=False) for p in self.parts]
         return np.sort(np.concatenate(chosen))
 
     def within(self, rows: NDArray[np.int64]) -> Split:
         """Return the positions of each part among some rows, which are in ascending order."""
-        parts = (np.flatnonzero(np.isin(rows, part)) for part in (self.train, self.validation, self.test))
-        return Split(*parts)
+        return Split(*(np.flatnonzero(np.isin(rows, part)) for part in self.parts))
 
 
 def random_split(
@@ -212,17 +216,17 @@ def random_split(
     validation, test = min(validation, bound), min(test, bound)
     keys = None if groups is None else text_codes(groups)
     sizes = None if keys is None else np.bincount(keys)
-    order = np.random.default_rng([seed, 7]).permutation(rows if sizes is None else len(sizes))
+    units = rows if sizes is None else len(sizes)
+    order = np.random.default_rng([seed, 7]).permutation(units)
     wanted = (round(rows * share) for share in (validation, validation + test))
     if sizes is None:
         ends = list(wanted)
     else:
         sums = np.concatenate([[0], np.cumsum(sizes[order])])
         ends = [int(np.abs(sums - count).argmin()) for count in wanted]
-    part = np.zeros(len(order), np.int8)
+    part = np.zeros(units, np.int8)
     part[order[ends[0] : ends[1]]] = 2
     part[order[: ends[0]]] = 1
-    units = len(order)
     del order
     part = part if keys is None else part[keys]
     # Of rows on disk there may be many times as many as fit in memory.
@@ -268,16 +272,12 @@ class BatchShard:
 
     def count_before(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count how many places before each of these are its own."""
-        if self.whole:
-            return places
         width = SHARDS // self.size
         rounds, shards = np.divmod(places, SHARDS)
         return rounds * width + np.clip(shards - self.rank * width, 0, width)
 
     def owns(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell which of these places are its own."""
-        if self.whole:
-            return np.ones(places.shape, np.bool_)
         return places % SHARDS // (SHARDS // self.size) == self.rank
 
     def positions(self, start: int, stop: int) -> NDArray[np.int64]:
@@ -562,8 +562,8 @@ class StackedRows:
     def keep(self, places: Sequence[int]) -> Self:
         """Return the rows of some of the models."""
         neighbours = None if self._neighbours is None else self._neighbours.keep(places)
-        models = [self._models[i] for i in places]
-        return type(self)(self._pool, models, self._index[list(places)], neighbours, self._share)
+        index = self._index[list(places)]
+        return type(self)(self._pool, [self._models[i] for i in places], index, neighbours, self._share)
 
     @property
     def started(self) -> bool:
@@ -649,8 +649,7 @@ class RowPool:
         keys, distinct = [], {}
         for data, scaling in sources:
             arrays = Arrays.of(data)
-            held = tuple(id(part) for part in arrays.per_row.values())
-            keys.append((held, scaling.shift.tobytes(), scaling.scale.tobytes()))
+            keys.append((*map(id, arrays.per_row.values()), scaling.shift.tobytes(), scaling.scale.tobytes()))
             distinct[keys[-1]] = arrays, scaling
         device = torch.device(device)
         threads = min(_READERS, os.cpu_count() or 1) if device.type == "cuda" else 1
