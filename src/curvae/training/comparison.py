@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
-from ..data import Arrays
-from ..data.dataset import has_missing
+from ..data.dataset import Arrays, has_missing
 from ..data.files import decimal
 from ..errors import CurvaeError
 from ..maps.embedding import Embedding
@@ -131,9 +130,7 @@ class Paired:
         gain = factor * self.mean
         if self.outcome == "none":
             return f"No detectable difference: use {flat}. Curved minus flat is {gain:+.2f} ± {margin}."
-        name = "Hyperbolic" if self.outcome == "hyperbolic" else "Euclidean"
-        space = curved if self.outcome == "hyperbolic" else flat
-        return f"{name} better by {abs(gain):.2f} ± {margin}: use {space}."
+        return f"{self.outcome.capitalize()} better by {abs(gain):.2f} ± {margin}: use {curved if gain > 0 else flat}."
 
 
 Verdict = Literal["curved", "flat", "undetermined"]
@@ -216,9 +213,14 @@ class CurvatureSet:
         quantile = stdtrit(len(gains) - 1, 1 - LEVEL / (len(c) - 1)) * math.sqrt(1 / len(gains) + ratio)
         beaten = (better.mean(0) > quantile * better.std(0, ddof=1)).any(0)
         low, high = (float(points[~beaten][end]) for end in (0, -1))
-        verdict: Verdict = "curved" if low > 0 else "flat" if high < c[-1] else "undetermined"
-        estimate = float(points[fitted.mean(0).argmax()])
-        return cls(estimate, low, high if high < c[-1] else None, 1 - LEVEL, verdict, profile)
+        return cls(
+            float(points[fitted.mean(0).argmax()]),
+            low,
+            high if high < c[-1] else None,
+            1 - LEVEL,
+            "curved" if low > 0 else "flat" if high < c[-1] else "undetermined",
+            profile,
+        )
 
     def sentence(self, gain: Paired, unit: str, factor: float, data: str, flat: str) -> str:
         """Say what is known, and no more.
@@ -240,8 +242,10 @@ class CurvatureSet:
             )
         answer = "" if gained else f": flat; use {flat}"
         if self.verdict == "curved":
-            margin = f"{decimal(abs(factor * gain.mean))} ± {decimal(factor * gain.interval)} {unit}"
-            answer = f": curved; {margin} {'worse' if gain.mean < 0 else 'better'} than flat"
+            answer = (
+                f": curved; {decimal(abs(factor * gain.mean))} ± {decimal(factor * gain.interval)} {unit} "
+                f"{'worse' if gain.mean < 0 else 'better'} than flat"
+            )
         high = most if self.high is None else short(self.high)
         return f"Curvature: c·σ0² = {short(self.estimate)}, {level} {short(self.low)} to {high}{answer}."
 
@@ -306,16 +310,23 @@ Curvatures = Sequence[float] | Literal["auto"]
 def curved_values(curvatures: Curvatures, repeats: int, config: Settings) -> list[float]:
     """Return values of c to compare, 0 first; raise for what cannot be compared."""
     require_count("repeats", repeats)
-    if repeats < _FEWEST:
-        raise CurvaeError(
-            f"a comparison needs at least {_FEWEST} repeats to tell a difference from chance, got {repeats}"
-        )
-    if any(factor.learned for factor in config.factors):
-        raise CurvaeError(
-            'a comparison chooses among fixed curvatures; drop `curvature="learn"`, or write h2 for h2:learn in a space'
-        )
-    if config.space is not None and not any(factor.curved for factor in config.factors):
-        raise CurvaeError(f"the space {config.space} has no curvature to compare; write h2, say")
+    for wrong, message in (
+        (
+            repeats < _FEWEST,
+            f"a comparison needs at least {_FEWEST} repeats to tell a difference from chance, got {repeats}",
+        ),
+        (
+            any(factor.learned for factor in config.factors),
+            'a comparison chooses among fixed curvatures; drop `curvature="learn"`, or write h2 for h2:learn in a '
+            "space",
+        ),
+        (
+            config.space is not None and not any(factor.curved for factor in config.factors),
+            f"the space {config.space} has no curvature to compare; write h2, say",
+        ),
+    ):
+        if wrong:
+            raise CurvaeError(message)
     if curvatures == "auto":
         curvatures = place_curvatures(config, repeats)
     if not curvatures or not all(c > 0 for c in curvatures):
@@ -550,13 +561,12 @@ class Comparison(Gain):
 
     def to_json(self) -> dict[str, Any]:
         """Every figure, as JSON values; those of a likelihood where there is one."""
-        likelihood = {"likelihood": self.config.likelihood, "likelihood_reason": self.reason} if self.reason else {}
         return {
             "outcome": self.outcome,
             "verdict": self.verdict,
             "curvature": None if self.curvature is None else asdict(self.curvature),
             **super().to_json(),
-            **likelihood,
+            **({"likelihood": self.config.likelihood, "likelihood_reason": self.reason} if self.reason else {}),
             **({"structure": self.structure} if self.structure else {}),
             **({"criteria": {one.name: one.to_json() for one in self.criteria}} if self.criteria else {}),
             "stability": {str(c): None if s is None else asdict(s) for c, s in self.stability.items()},
@@ -666,14 +676,20 @@ def plan_comparison(
     )
     # Of rows on disk, the maps show some of every part of every split.
     shown = [split.sample(_SHOWN, split_seed) for split_seed, split in enumerate(splits)] if data.on_disk else []
-    rows = np.unique(np.concatenate(shown)) if shown else None
-    plan_tasks = partial(plan_rows, data=data, samples=samples, shown=rows)
+    plan_tasks = partial(
+        plan_rows, data=data, samples=samples, shown=np.unique(np.concatenate(shown)) if shown else None
+    )
     planned = ComparisonPlan.make(plan_tasks, config, values, splits)
     for task in planned.tasks[: len(values)]:
         require_buildable(task.config, task.layout)
     # A training that goes on to the end still keeps the weights that were best on its validation rows.
-    configs = [replace(task.config, patience=task.config.patience or task.config.epochs) for task in planned.tasks]
-    return replace(planned, tasks=[replace(t, config=c) for t, c in zip(planned.tasks, configs, strict=True)])
+    return replace(
+        planned,
+        tasks=[
+            replace(task, config=replace(task.config, patience=task.config.patience or task.config.epochs))
+            for task in planned.tasks
+        ],
+    )
 
 
 def compare_planned(planned: ComparisonPlan, device: str = "auto", **training: Any) -> Comparison:
@@ -724,8 +740,13 @@ def compare_splits(
         for i, mine in kept.items()
     ]
     maps = {c: [mine[c].embedding for mine in kept.values()] for c in values}
-    ratio = fmean(len(split.test) / len(split.train) for split in splits)
-    return kind(repeats, ratio, {c: stability(m) for c, m in maps.items()}, maps, config)
+    return kind(
+        repeats,
+        fmean(len(split.test) / len(split.train) for split in splits),
+        {c: stability(embeddings) for c, embeddings in maps.items()},
+        maps,
+        config,
+    )
 
 
 def judge_stack(
@@ -779,9 +800,16 @@ def faithfulness_criterion(data: Rows, found: Comparison, splits: Mapping[int, S
         places[among], places[asked] = fitted.transform(train), fitted.transform(data.scaled(asked))
         return score([places_of(places)], asked, among)[0]
 
-    meaning = "the share of neighbours that held-out rows keep on the map"
-    purpose = "for a map that keeps neighbours"
-    return _criterion("faithfulness", meaning, purpose, score, found, splits, np.arange(len(data)), linear)
+    return _criterion(
+        "faithfulness",
+        "the share of neighbours that held-out rows keep on the map",
+        "for a map that keeps neighbours",
+        score,
+        found,
+        splits,
+        np.arange(len(data)),
+        linear,
+    )
 
 
 def _kept(truth: Ranks, distances: Array) -> float:
@@ -802,13 +830,19 @@ def recovery_criterion(
     """
 
     def score(maps: Sequence[Places], asked: Index, among: Index) -> list[float]:
-        first, second = np.repeat(asked, len(among)), np.tile(among, len(asked))
-        truth = distances(node[first], node[second])
+        truth = distances(np.repeat(node[asked], len(among)), np.tile(node[among], len(asked)))
         return [rank_correlation(truth, places.table(asked, among).ravel()) for places in maps]
 
     require_recoverable(node, splits.values())
-    meaning = "the rank correlation of held-out rows' distances with those in the tree"
-    return _criterion("recovery", meaning, "to read off the tree", score, found, splits, np.flatnonzero(node >= 0))
+    return _criterion(
+        "recovery",
+        "the rank correlation of held-out rows' distances with those in the tree",
+        "to read off the tree",
+        score,
+        found,
+        splits,
+        np.flatnonzero(node >= 0),
+    )
 
 
 def require_recoverable(node: Index, splits: Iterable[Split]) -> None:
@@ -822,7 +856,7 @@ def require_recoverable(node: Index, splits: Iterable[Split]) -> None:
 
 def _usable_rows(name: str, split: Split, usable: Index) -> list[Index]:
     """Return the usable training, validation and test rows; raise if there are none to judge by."""
-    parts = [np.intersect1d(part, usable) for part in (split.train, split.validation, split.test)]
+    parts = [np.intersect1d(part, usable) for part in split.parts]
     if len(parts[0]) < 2 or not all(map(len, parts)):
         raise CurvaeError(f"a split has no held-out rows to judge by {name}; use more rows")
     return parts

@@ -125,12 +125,9 @@ def measure_expression(
         s = size[:, None]
         for place, values in enumerate((x, x**2, x * s, x / s, x > 0, own * s)):
             sums[place] += part @ values
-        decoded = {
-            number: own if number is None else decode(_as_of(batch, first, known, number))
-            for number in {None, *chain.from_iterable(asked)}
-        }
+        others = {number: decode(_as_of(batch, first, known, number)) for number in set(chain(*asked))}
         for place, numbers in enumerate(asked):
-            mean = sum(decoded[number] for number in numbers or (None,)) / len(numbers or (None,))
+            mean = sum(others[number] for number in numbers) / len(numbers) if numbers else own
             sums[6, place] += (part[place] * size) @ mean
         cells, total, squares = (old + part @ new for old, new in ((cells, size**0), (total, size), (squares, size**2)))
         advance(len(places))
@@ -275,8 +272,7 @@ def compare_expression(
     order = np.lexsort((-np.abs(effects.mean), -columns["bayes_factor"]))
     table = pd.DataFrame(columns, pd.Index(np.array(names), name="gene")).iloc[order]
     if mode == "change":
-        wrong = table["proba_not_de"].cumsum() / np.arange(1, len(table) + 1)
-        table[f"is_de_fdr_{fdr_target:g}"] = wrong <= fdr_target
+        table[f"is_de_fdr_{fdr_target:g}"] = table["proba_not_de"].cumsum() / np.arange(1, len(table) + 1) <= fdr_target
     return table
 
 
@@ -352,12 +348,12 @@ def compare_populations(
         raise CurvaeError(f"`delta` must be greater than 0, got {delta}; it is the least log2 fold change that counts")
     if not 0 < fdr_target < 1:
         raise CurvaeError(f"`fdr_target` must be between 0 and 1, got {fdr_target}")
-    members = np.concatenate(list(populations.members))
-    found = measure_expression(fitted, data, members, batches * len(populations.names), advance=advance)
-    tables = [
+    found = measure_expression(
+        fitted, data, np.concatenate(populations.members), batches * len(populations.names), advance=advance
+    )
+    return pd.concat(
         compare_expression(found, 2 * i, 2 * i + 1, names, mode=mode, delta=delta, fdr_target=fdr_target, **how).assign(
             comparison=f"{first} vs {second}", group1=first, group2=second
         )
         for i, (first, second) in enumerate(populations.names)
-    ]
-    return pd.concat(tables)
+    )

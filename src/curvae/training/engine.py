@@ -795,8 +795,13 @@ class CapturedStep:
             parameters: list[Tensor], buffers: list[Tensor], parts: list[Tensor], noise: Tensor, kept: Tensor
         ) -> Any:
             """Compute with plain lists of tensors, which compilers take."""
-            named = dict(zip(stack.tensors, parameters, strict=True)), dict(zip(stack.buffers, buffers, strict=True))
-            return compute(tree_unflatten(parts, spec), noise, kept, *named)
+            return compute(
+                tree_unflatten(parts, spec),
+                noise,
+                kept,
+                dict(zip(stack.tensors, parameters, strict=True)),
+                dict(zip(stack.buffers, buffers, strict=True)),
+            )
 
         leaves = parameters if update is None else [t.detach().requires_grad_() for t in parameters]
         compiled = device.type == "cuda" and steps * (_SAVED + _SAVED_EACH * len(stack)) > _COMPILING

@@ -518,8 +518,7 @@ def train_one(
     if is_worker(processes):
         return run_worker()
     tasks, _ = _resumed(problem, tasks, folder, resume)
-    epochs = tasks[0].config.epochs or 0
-    listener = Listener(lambda place, record: progress(record, epochs))
+    listener = Listener(lambda place, record: progress(record, tasks[0].config.epochs or 0))
     if processes == 1:
         (fitted,) = train_stack(problem, tasks, listener, folder=folder, resume=resume)
     else:

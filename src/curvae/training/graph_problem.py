@@ -361,26 +361,28 @@ class FittedGraph(FittedModel):
 
     def seen(self, graph: Graph) -> TrainingGraph:
         """Return what the model was trained on."""
-        kept = None if self.split is None else self.split.train
-        return TrainingGraph.from_graph(graph, kept, self.scaling, self.model.device, self.model.dtype)
+        edges = None if self.split is None else self.split.train
+        return TrainingGraph.from_graph(graph, edges, self.scaling, self.model.device, self.model.dtype)
 
     def stored(self, data: Graph) -> Stored:
         """Return the graph too: edges, (2, E), and as JSON in bytes the names and labels of the nodes."""
-        arrays: dict[str, NDArray[Any]] = {"edges": np.ascontiguousarray(data.edges.T), "names": _packed(data.names)}
-        if data.weights is not None:
-            arrays["weights"] = data.weights
-        if data.labels is not None:
-            arrays["labels"] = _packed(data.labels)
-        if data.features is not None and self.scaling is not None:
+        arrays: dict[str, Any] = {
+            "edges": np.ascontiguousarray(data.edges.T),
+            "names": _packed(data.names),
+            "weights": data.weights,
+            "labels": None if data.labels is None else _packed(data.labels),
+        }
+        if issparse(data.features):
+            arrays |= {f"features.{name}": getattr(data.features, name) for name in _SPARSE}
+        else:
+            arrays["features"] = data.features
+        if self.scaling is not None:
             arrays |= self.scaling.to_arrays()
-            if issparse(data.features):
-                arrays |= {f"features.{name}": getattr(data.features, name) for name in _SPARSE}
-            else:
-                arrays["features"] = data.features
+        known = {name: numbers for name, numbers in arrays.items() if numbers is not None}
         split = {}
         if self.split is not None:
             split = {f"split.{name}": np.ascontiguousarray(getattr(self.split, name).T) for name in _SPLIT}
-        return arrays, split, {"data": graph_facts(data)}
+        return known, split, {"data": graph_facts(data)}
 
     @classmethod
     def restore(
@@ -395,9 +397,11 @@ class FittedGraph(FittedModel):
         hidden = config.layers if config.encoder == "convolutions" else config.layers[-1:]
         sizes = nodes if features is None else features, *hidden, config.dim
         model = restored_model(tensors, sizes, lambda: build_graph_model(config, nodes, features))
-        split = None
-        if "split.train" in places:
-            split = EdgeSplit(*(np.ascontiguousarray(places[f"split.{name}"].numpy().T) for name in _SPLIT))
+        split = (
+            EdgeSplit(*(np.ascontiguousarray(places[f"split.{name}"].numpy().T) for name in _SPLIT))
+            if "split.train" in places
+            else None
+        )
         sigma = (nodes,) if len(config.factors) == 1 else (nodes, len(config.factors))
         if places["space"].shape != (nodes, model.space.width) or places["sigma"].shape != sigma:
             raise ValueError("its embedding has another number of nodes or dimensions")
@@ -425,8 +429,8 @@ def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Graph:
     if "features" in tensors:
         features = tensors["features"].numpy()
     elif "features.data" in tensors:
-        parts = tuple(tensors[f"features.{name}"].numpy() for name in _SPARSE)
-        features = csr_array(parts, shape=(len(names), len(facts["features"])))
+        shape = len(names), len(facts["features"])
+        features = csr_array(tuple(tensors[f"features.{name}"].numpy() for name in _SPARSE), shape)
         features.check_format(full_check=True)
     graph = Graph(
         names=names,
@@ -779,16 +783,15 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
         shown, watched = [], []
         for task in tasks:
             graph, split = task.source, task.split
-            edges = None if split is None else split.train
             scaling = None if graph.features is None else feature_scaling(graph.features)
+            edges = None if split is None else split.train
             shown.append(TrainingGraph.from_graph(graph, edges, scaling, self.device, self.dtype))
             if split is not None and task.patience is not None:
                 # Of very many pairs an even choice is looked at, which tells as much.
-                parts = (
+                parts = [
                     part[:: max(1, -(-len(part) // _WATCHED))] for part in (split.validation, split.validation_absent)
-                )
-                pairs = np.ascontiguousarray(np.concatenate(list(parts)).T)
-                watched.append(torch.from_numpy(pairs).to(self.device))
+                ]
+                watched.append(torch.from_numpy(np.ascontiguousarray(np.concatenate(parts).T)).to(self.device))
         return GraphEngine(models, [task.config for task in tasks], shown, watched)
 
     def result(self, task: GraphTask, trained: ModelInTraining) -> FittedGraph:

@@ -15,6 +15,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
 from scipy.special import xlogy
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..data.disk import in_memory
 from ..errors import CurvaeError
@@ -258,8 +259,8 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
         marks = marks[order]
         for some in np.array_split(np.arange(count), -(-count // _BLOCK)):  # a copy of all would be the largest array
             far[some] = far[some[:, None], order]
-    kept_group = None if context is None else group
-    return Neighbourhood(near, drawn, far, None if count <= _ALL_PAIRS else marks, kept_group, starts)
+    marks = None if count <= _ALL_PAIRS else marks
+    return Neighbourhood(near, drawn, far, marks, None if context is None else group, starts)
 
 
 def spherical_start(chances: sparse.csr_array, widths: Sequence[int]) -> NDArray[np.float32] | None:
@@ -292,8 +293,6 @@ def group_rows(context: NDArray[np.float64], fewest: int) -> NDArray[np.int32]:
     _, group, sizes = np.unique(categories, axis=0, return_inverse=True, return_counts=True)
     large = sizes >= fewest
     large[sizes.argmax()] = True
-    if large.sum() < 2:
-        return np.zeros(len(context), np.int32)
     number = np.cumsum(large) - 1
     return np.where(large, number, number[sizes.argmax()])[group.ravel()].astype(np.int32)
 
@@ -317,13 +316,13 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
         # Components and effects are found from some rows, of many columns fewer: all products then take no memory.
         most = 200_000_000 if width <= _FEW_COLUMNS else 20_000_000
         draw = np.random.default_rng(0).permutation(len(index))[: max(_BLOCK, most // width)]
-        parts = index[torch.from_numpy(np.sort(draw)).to(index.device)].split(_BLOCK)
-        known = np.empty((len(draw), width), np.float32)
-        places = np.split(np.arange(len(draw)), range(_BLOCK, len(draw), _BLOCK))
-        for place, part in zip(places, parts, strict=True):
-            known[place] = seen(part)
+        some = index[torch.from_numpy(np.sort(draw)).to(index.device)]
+        known = np.empty((len(some), width), np.float32)
+        places = np.split(np.arange(len(some)), range(_BLOCK, len(some), _BLOCK))
+        for place in places:
+            known[place] = seen(some[place])
     if rows.layout.covariates:
-        given = in_memory(rows.arrays.context[torch.cat(parts).cpu().numpy()])
+        given = in_memory(rows.arrays.context[some.cpu().numpy()])
         effects = Effects.of(known, given)
         for place in places:
             known[place] = effects.removed(known[place], given[place])
@@ -411,13 +410,11 @@ class Neighbourhoods:
         ordered, column = every.sort(dim=1, stable=True) if companions or self._near is None else (None, None)
         left_out = positions.unsqueeze(-1) == every.unsqueeze(1)
         if ordered is not None and column is not None:  # without companions none comes a second time
-            first = torch.zeros_like(ordered[:, :1], dtype=torch.bool)
-            again = torch.cat([first, ordered[:, 1:] == ordered[:, :-1]], 1)
+            again = F.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
             left_out |= torch.zeros_like(again).scatter(1, column, again).unsqueeze(1)
         if kept is not None:
             filling = kept == 0
-            others = filling.new_zeros(every.shape[1] - len(kept))
-            left_out |= filling.unsqueeze(-1) | torch.cat([filling, others])
+            left_out |= filling.unsqueeze(-1) | F.pad(filling, (0, every.shape[1] - len(kept)))
         if self._group is not None:
             group = self._group[self._own[..., 0], every]
             left_out |= group[:, : positions.shape[1], None] != group.unsqueeze(1)
@@ -458,5 +455,4 @@ class Neighbourhoods:
         if marks is None:
             return far[self._own, positions.unsqueeze(-1), every.unsqueeze(1)]
         known = far[self._own, positions.unsqueeze(-1), marks.unsqueeze(1)]
-        unknown = known.new_full((*positions.shape, every.shape[1] - marks.shape[1]), -1.0)
-        return torch.cat([unknown, known], -1)
+        return F.pad(known, (every.shape[1] - marks.shape[1], 0), value=-1.0)

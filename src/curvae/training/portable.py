@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram, export, save
 
 from ..errors import CurvaeError
 from ..maps.embedding import placed_factors
@@ -23,9 +24,6 @@ from ..models import Batch
 from ..nn import Conditioned
 from .fitted import Fitted
 from .rows import assemble
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
 
 __all__ = ["Part", "export_part", "onnx_bytes", "portable", "require_onnx", "torch_bytes"]
 
@@ -143,12 +141,12 @@ def portable(
 
 def export_part(part: Part) -> ExportedProgram:
     """Export a part as a program of `torch.export`, for any number of rows."""
-    from torch.export import Dim, export
-
     rows = Dim("rows")
     # Three rows: a size of 0 or 1 would be taken as fixed.
-    shapes = {name: (3,) if width is None else (3, width) for name, width in part.inputs.items()}
-    example = {name: torch.ones(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    example = {
+        name: torch.ones((3,) if width is None else (3, width), dtype=torch.float64)
+        for name, width in part.inputs.items()
+    }
     with torch.no_grad(), _silent():
         return export(part.module, (), example, dynamic_shapes={name: {0: rows} for name in example})
 
@@ -201,8 +199,6 @@ def onnx_bytes(part: Part, program: ExportedProgram) -> bytes:
 
 def torch_bytes(program: ExportedProgram) -> bytes:
     """Return the file that `torch.export.load` reads."""
-    from torch.export import save
-
     stream = io.BytesIO()
     with _silent():
         save(program, stream)

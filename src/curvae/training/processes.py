@@ -78,23 +78,29 @@ def require_shareable(count: int, config: Config, device: torch.device | str = "
         raise CurvaeError(f"`processes` must be one of 1, 2, 4, 8, 16, 32 and {SHARDS}, got {count}")
     if count == 1:
         return
-    if not distributed.is_available():
-        raise CurvaeError(
-            "this PyTorch was built without torch.distributed, which `processes=…` needs; install another"
-        )
-    if config.uses_neighbours:
-        raise CurvaeError(
-            f'`neighbours="{config.neighbours}"` needs all rows of a batch in one process, to compare them; use '
-            '`neighbours="off"`, or drop `processes=…`'
-        )
-    if config.batch_size < SHARDS:
-        raise CurvaeError(
-            f"batches of {config.batch_size} rows are too small for several processes; use "
-            f"`batch_size={SHARDS}` or more"
-        )
     found = torch.cuda.device_count()
-    if torch.device(device).type == "cuda" and launched() is None and count > found:
-        raise CurvaeError(f"{count} processes need {count} GPUs, and there are {found}; use fewer, or device cpu")
+    for wrong, message in (
+        (
+            not distributed.is_available(),
+            "this PyTorch was built without torch.distributed, which `processes=…` needs; install another",
+        ),
+        (
+            config.uses_neighbours,
+            f'`neighbours="{config.neighbours}"` needs all rows of a batch in one process, to compare them; use '
+            '`neighbours="off"`, or drop `processes=…`',
+        ),
+        (
+            config.batch_size < SHARDS,
+            f"batches of {config.batch_size} rows are too small for several processes; use "
+            f"`batch_size={SHARDS}` or more",
+        ),
+        (
+            torch.device(device).type == "cuda" and launched() is None and count > found,
+            f"{count} processes need {count} GPUs, and there are {found}; use fewer, or device cpu",
+        ),
+    ):
+        if wrong:
+            raise CurvaeError(message)
 
 
 # --- the first process ------------------------------------------------------------------------------------------------
@@ -197,8 +203,7 @@ def run_worker() -> Any:
     started = launched()
     assert started is not None
     try:
-        (fitted,) = _follow(_torchrun_store(), started)
-        return fitted
+        return _follow(_torchrun_store(), started)[0]
     except _LostError:
         sys.exit(1)
 

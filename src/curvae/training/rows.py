@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from torch import Generator, Tensor, distributed
 
-from ..data import Arrays, Dataset
-from ..data.dataset import Scaling
+from ..data.dataset import Arrays, Dataset, Scaling
 from ..data.disk import in_memory, text_codes
 from ..errors import CurvaeError
 from ..models import Batch, Layout
@@ -599,8 +598,10 @@ class StackedRows:
         order = self.order(generators)
         if self._share.whole:
             return map(self.gather, order[:, own].split(size, 1))
-        shares = self._share.batches(own, len(self), size)
-        return (self.gather(order[:, places]).joined(index=index.expand(len(order), -1)) for places, index in shares)
+        return (
+            self.gather(order[:, places]).joined(index=index.expand(len(order), -1))
+            for places, index in self._share.batches(own, len(self), size)
+        )
 
 
 ModelRows = StackedRows | DiskRows

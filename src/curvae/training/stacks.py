@@ -250,15 +250,15 @@ class Checkpoint:
     @property
     def path(self) -> Path:
         """A file of its own, for no model is in two stacks."""
-        alone = list(self.places) == [0]
-        name = "state" if alone else f"state-{min(self.places)}-{len(self.places)}"
-        return self.folder / _FOLDER / f"{name}.safetensors"
+        part = "" if list(self.places) == [0] else f"-{min(self.places)}-{len(self.places)}"
+        return self.folder / _FOLDER / f"state{part}.safetensors"
 
     def write(self, members: Sequence[ModelInTraining], state: State) -> None:
         """All that is needed to go on as if nothing had happened."""
-        tensors: Tensors = {}
-        for name, _ in members[0].model.named_parameters():
-            tensors[f"model.{name}"] = torch.stack([m.model.get_parameter(name).detach() for m in members])
+        tensors: Tensors = {
+            f"model.{name}": torch.stack([m.model.get_parameter(name).detach() for m in members])
+            for name, _ in members[0].model.named_parameters()
+        }
         if state.active:
             tensors |= {f"best.{name}": t for name, t in state.best.items()}
             for name, (first, second) in state.moments.items():
@@ -355,9 +355,8 @@ def checkpoint_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
-        message = str(error).splitlines()[0]
         raise CurvaeError(
-            f"the checkpoint in {folder / _FOLDER} does not fit this run ({message}); "
+            f"the checkpoint in {folder / _FOLDER} does not fit this run ({str(error).splitlines()[0]}); "
             "start again in another folder, or without `resume=True`"
         ) from error
 
@@ -441,8 +440,11 @@ def train_stack(
     listener.warn(
         f"{len(tasks)} models do not fit into the memory of {device} at once; trying {half} and {len(tasks) - half}"
     )
-    parts = tasks[:half], tasks[half:]
-    return [one for part in parts for one in train_stack(problem, part, listener, folder=folder, resume=resume)]
+    return [
+        one
+        for part in (tasks[:half], tasks[half:])
+        for one in train_stack(problem, part, listener, folder=folder, resume=resume)
+    ]
 
 
 def _train(
@@ -499,9 +501,8 @@ class _Training:
 
     def _read_geometry(self) -> None:
         stack = self.engine.stack
-        names = list(stack.models[0].space.numbers())
         values = stack.each(lambda model: torch.stack(list(model.space.numbers().values())))
-        self.geometry = [dict(zip(names, own, strict=True)) for own in values.tolist()]
+        self.geometry = [dict(zip(stack.models[0].space.numbers(), own, strict=True)) for own in values.tolist()]
 
     def close(self) -> None:
         """Save, then give the models that trained to the end their weights: the last, or with patience the best."""

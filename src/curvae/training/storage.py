@@ -82,9 +82,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
         raise CurvaeError(
-            f"cannot write {path}: {reason}; fix that and try again, earlier results are untouched"
+            f"cannot write {path}: {error.strerror or error}; fix that and try again, earlier results are untouched"
         ) from error
 
 
@@ -272,12 +271,10 @@ def save_fitted(
     """
     arrays, split, known = fitted.stored(data)
     tensors = {f"model.{name}": t.float() for name, t in fitted.model.state_dict().items()}
-    places = {"space": embedding.space, "sigma": embedding.sigma, **split}
-    of_nodes = (("popularity", embedding.popularity), ("side", embedding.side))
-    places |= {name: numbers for name, numbers in of_nodes if numbers is not None}
+    places = {name: getattr(embedding, name) for name in ("space", "sigma", "popularity", "side")} | split
     write_records(folder / METRICS, fitted.history)
     write_tensors(folder / MODEL, tensors | {name: torch.from_numpy(a) for name, a in arrays.items()})
-    write_tensors(folder / EMBEDDING, {name: torch.from_numpy(a) for name, a in places.items()})
+    write_tensors(folder / EMBEDDING, {name: torch.from_numpy(a) for name, a in places.items() if a is not None})
     sums = {name: hashlib.sha256((folder / file).read_bytes()).hexdigest() for file, name in _SUMS.items()}
     write_json(folder / CONFIG, {**description_of(fitted.config, fitted.kind), **sums, **known, **description})
 
@@ -370,9 +367,12 @@ def load_fitted(folder: Path, kind: type[FittedModel] | None = None, device: tor
         fitted, data = kind.restore(description, tensors, places, read_records(folder / METRICS))
         if lacking := {"epoch", "reconstruction", "kl", *fitted.model.space.numbers()} - set(fitted.last):
             raise ValueError(f"{METRICS} lacks {', '.join(sorted(lacking))}")
-        factors = placed_factors(deepcopy(fitted.model.space).double(), kind.units)
-        own = (places[name].numpy() if name in places else None for name in ("popularity", "side"))
-        embedding = Embedding(places["space"].numpy(), places["sigma"].numpy(), factors, *own)
+        embedding = Embedding(
+            places["space"].numpy(),
+            places["sigma"].numpy(),
+            placed_factors(deepcopy(fitted.model.space).double(), kind.units),
+            *(places[name].numpy() if name in places else None for name in ("popularity", "side")),
+        )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         message = str(error).splitlines()[0].removesuffix("; train again")
         raise CurvaeError(f"{folder} does not hold a whole run ({message}); train again") from error
@@ -442,25 +442,20 @@ def embedding_table(
     `map_1` and `map_2`, or `h1_map_1`, are where pictures show a row that is seen from the frames.
     """
     embedding.require_finite(ids, thing)
-    named = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
-    coordinates = coordinate_columns(embedding) | numbered_columns("tangent", embedding.tangent)
-    sigma: dict[str, Any] = {"sigma": embedding.sigma}
-    if len(embedding.placed) > 1:
-        sigma = {f"{part.placed[0].name}_sigma": part.sigma for part in embedding.parts}
-    drawn: dict[str, NDArray[np.float64]] = {}
-    if frames is not None:
-        for part, frame in zip(embedding.parts, frames, strict=True):
-            name = "map" if len(frames) == 1 else f"{part.placed[0].name}_map"
-            drawn |= numbered_columns(name, part.chart.place(frame, part.points))
-    own: dict[str, Any] = {}
+    columns: dict[str, Any] = {"id": ids, "label": [""] * len(ids) if labels is None else labels, "split": split}
+    columns |= coordinate_columns(embedding) | numbered_columns("tangent", embedding.tangent)
+    columns["radius"] = embedding.radius
+    before = [f"{factor.name}_" if len(embedding.placed) > 1 else "" for factor in embedding.placed]
+    columns |= {f"{name}sigma": part.sigma for name, part in zip(before, embedding.parts, strict=True)}
     if (reach := embedding.popularity) is not None:
-        own = {"popularity": reach} if reach.ndim == 1 else dict(zip(_BOTH_WAYS, reach.T, strict=True))
+        both = ("popularity_out", "popularity_in")
+        columns |= {"popularity": reach} if reach.ndim == 1 else dict(zip(both, reach.T, strict=True))
     if embedding.side is not None:
-        own["side"] = embedding.side
-    return pd.DataFrame({**named, **coordinates, "radius": embedding.radius, **sigma, **own, **drawn})
-
-
-_BOTH_WAYS = ("popularity_out", "popularity_in")
+        columns["side"] = embedding.side
+    if frames is not None:
+        for name, part, frame in zip(before, embedding.parts, frames, strict=True):
+            columns |= numbered_columns(f"{name}map", part.chart.place(frame, part.points))
+    return pd.DataFrame(columns)
 
 
 def coordinate_columns(embedding: Embedding) -> dict[str, NDArray[np.float64]]:
@@ -522,8 +517,7 @@ def _csv_text(table: pd.DataFrame, header: bool) -> str:
     # Without quotes, some readers drop blanks around a cell or take a return for the end of the line.
     delicate = any(bool(texts[name].str.contains(r"^\s|\s$|\r").any()) for name in texts)
     table = table.copy(deep=False)
-    for name in texts:
-        table[name] = texts[name].map(guard)
+    table[texts.columns] = texts.map(guard)
     table = table.rename(columns=guard)
     return table.to_csv(index=False, header=header, quoting=QUOTE_NONNUMERIC if delicate else QUOTE_MINIMAL)
 
@@ -534,6 +528,5 @@ def read_embedding(path: Path) -> pd.DataFrame:
     if path.suffix == ".parquet":
         table = pd.read_parquet(path)
         return table.astype({name: str for name in ("id", "label") if name in table})
-    texts = ("id", "label")
-    table = pd.read_csv(path, dtype=dict.fromkeys(texts, str), keep_default_na=False, **EXACT)
-    return table.assign(**{name: table[name].map(unguard) for name in texts if name in table})
+    table = pd.read_csv(path, dtype={"id": str, "label": str}, keep_default_na=False, **EXACT)
+    return table.assign(**{name: table[name].map(unguard) for name in ("id", "label") if name in table})
