@@ -150,10 +150,10 @@ def test_weights_and_features_are_seen():
     seen = models[2].seen(featured)
     torch.testing.assert_close(seen.features.mean(0), torch.zeros(3), atol=1e-6, rtol=0)
     torch.testing.assert_close(seen.features.std(0, correction=0), torch.ones(3))
-    kept = split_edges(weighted).train
-    part = TrainingGraph.from_graph(weighted, kept)
+    split = split_edges(weighted)
+    part = TrainingGraph.from_graph(weighted, split)
     known = {tuple(edge): w for edge, w in zip(weighted.edges.tolist(), weighted.weights.tolist(), strict=True)}
-    assert np.allclose(part.weights, [known[tuple(edge)] for edge in kept.tolist()])
+    assert np.allclose(part.weights, [known[tuple(edge)] for edge in split.train.tolist()])
 
 
 def test_sparse_matrices_give_the_same_gradient():

@@ -540,8 +540,9 @@ class SphereChart(Chart):
         if self.dim == 2:
             return replace(found, sentence="two hemispheres, areas in proportion: the far one is on the right")
         pairs = np.random.default_rng(0).integers(0, len(points), (2, 2000))
-        apart = self.page.dist(*found.points[pairs]).numpy()
-        kept = rank_correlation(self.pair_distances(points, torch.from_numpy(pairs)).numpy(), apart)
+        kept = rank_correlation(
+            self.pair_distances(points, torch.from_numpy(pairs)).numpy(), self.page.dist(*found.points[pairs]).numpy()
+        )
         return replace(
             found,
             kept=kept,
@@ -600,10 +601,15 @@ def project_to_disc(points: Points, c: Tensor | float) -> Projection:
     n, d = z.shape
     if d <= 2:
         axes = torch.eye(d, 2, dtype=z.dtype)
-        sentence = (
-            "the two latent dimensions as they are" if d == 2 else "the one latent dimension, on the horizontal axis"
+        return Projection(
+            z @ axes,
+            1.0,
+            "the two latent dimensions as they are" if d == 2 else "the one latent dimension, on the horizontal axis",
+            c,
+            z.new_zeros(d),
+            axes,
+            h.from_ball(z @ axes, c),
         )
-        return Projection(z @ axes, 1.0, sentence, c, z.new_zeros(d), axes, h.from_ball(z @ axes, c))
     # The Fréchet mean of more points costs memory and moves nothing that can be seen.
     some = z if n <= 5000 else z[np.random.default_rng(0).choice(n, 5000, replace=False)]
     frame = Frame(h.from_ball(PoincareBall(d, c).frechet_mean(some), c), torch.eye(d, dtype=z.dtype), c)

@@ -264,8 +264,9 @@ def geodesic_points(factors: Sequence[PlacedFactor], t: Array, start: Array, end
     broadcast against the geodesics.
     """
     parts = zip(factors, by_factor(start, factors), by_factor(end, factors), strict=True)
-    found = [factor.chart.space.geodesic(*map(torch.from_numpy, (t, *ends))) for factor, *ends in parts]
-    return torch.cat(found, -1).numpy()
+    return torch.cat(
+        [factor.chart.space.geodesic(*map(torch.from_numpy, (t, *ends))) for factor, *ends in parts], -1
+    ).numpy()
 
 
 def placed_factors(space: Space, units: bool = True) -> tuple[PlacedFactor, ...]:

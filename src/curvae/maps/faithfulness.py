@@ -328,8 +328,7 @@ def describe_kept(ours: Kept, other: Kept, name: str, dim: int, things: str = "n
     for own, its, margin in zip(
         (ours.qlocal, ours.qglobal), (other.qlocal, other.qglobal), ours.margins(other), strict=True
     ):
-        unclear = 0.02 <= abs(own - its) <= margin
-        more = f", a difference within its interval of ± {100 * margin:.0f}" if unclear else ""
+        more = f", a difference within its interval of ± {100 * margin:.0f}" if 0.02 <= abs(own - its) <= margin else ""
         shares.append(f"({100 * own:.0f} % against {100 * its:.0f} %{more})")
     return (
         f"The map keeps {near} near {things} {than} {name} in {dimensions} {shares[0]} and {far} far ones {shares[1]}."
@@ -514,10 +513,18 @@ def figures_of_maps(x: Any, maps: Sequence[Any], labels: Any = None, held_out: A
     (held, names), *_ = [_checked(data, places, labels, held_out) for places in shown]
     order = random.permutation(len(data))
     _, table, graph = _measured(data, order)
-    asked = np.flatnonzero(held[order]) if held.any() else np.arange(len(data))
-    among = np.flatnonzero(~held[order]) if held.any() else None
-    known = None if names is None else names[order]
-    return tuple(_figures(table, graph, [(one, order) for one in shown], known, asked, among, random, _PAIRS))
+    return tuple(
+        _figures(
+            table,
+            graph,
+            [(one, order) for one in shown],
+            None if names is None else names[order],
+            np.flatnonzero(held[order]) if held.any() else np.arange(len(data)),
+            np.flatnonzero(~held[order]) if held.any() else None,
+            random,
+            _PAIRS,
+        )
+    )
 
 
 def _checked(data: Rows, shown: Places, labels: Any, held_out: Any) -> tuple[NDArray[np.bool_], Index | None]:
@@ -680,8 +687,7 @@ def _some_pairs(shape: tuple[int, ...], own: Index | None, rows: int, random: np
     size, among = shape
     if rows * among <= 2 * most:
         return np.nonzero(np.ones(shape, bool) if own is None else np.arange(among) > own[:, None])
-    each = max(1, most // rows)
-    first = np.repeat(np.arange(size), each)
+    first = np.repeat(np.arange(size), max(1, most // rows))
     if own is None:
         return first, random.integers(among, size=len(first))
     return first, (own[first] + random.integers(1, among, size=len(first))) % among
@@ -779,9 +785,8 @@ class GraphFaithfulness(BesideBaseline):
     @property
     def warnings(self) -> list[str]:
         """A map that keeps fewer nodes than a spectral embedding."""
-        if not self.behind:
-            return []
-        return [f"the map keeps fewer {' and '.join(self.behind)} nodes than a spectral embedding"]
+        found = f"the map keeps fewer {' and '.join(self.behind)} nodes than a spectral embedding"
+        return [found] if self.behind else []
 
 
 def graph_faithfulness(

@@ -224,8 +224,7 @@ class Rows:
     def scaled(self, place: Index) -> Array:
         """Return these rows, dense, with columns shifted and scaled."""
         rows = self.x[place]
-        dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
-        return (dense - self.shift) / self.scale
+        return (np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64) - self.shift) / self.scale
 
     def sample(self, place: Index) -> Rows:
         """Return these rows alone, dense and scaled."""

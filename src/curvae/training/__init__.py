@@ -1,9 +1,8 @@
 """Training, evaluation and the run folder."""
 
 from ..data.dataset import Scaling
-from ..maps.embedding import Embedding
 from .comparison import Comparison, CurvatureSet, compare, faithfulness_criterion, recovery_criterion
-from .fitted import Config, Fitted, GraphConfig, build, embed, impute
+from .fitted import Config, Embedding, Fitted, GraphConfig, build, embed, impute
 from .fitting import fit, fit_many
 from .graph_problem import (
     FittedGraph,

@@ -30,12 +30,10 @@ from scipy.special import stdtr, stdtrit
 from ..data.dataset import Arrays, has_missing
 from ..data.files import decimal
 from ..errors import CurvaeError
-from ..maps.embedding import Embedding
 from ..maps.faithfulness import Agreement, Places, Ranks, neighbour_ranks, places_of
 from ..maps.statistics import LEVEL, Array, Index, Rows, euclidean, rank_correlation
 from ..models import Layout
-from ..settings import Settings
-from .fitted import Config, Effects, Stability, require_buildable, require_count, stability
+from .fitted import Config, Effects, Embedding, Settings, Stability, require_buildable, require_count, stability
 from .fitting import SAMPLES, default_jobs, plan_rows, scaling_for, train_many
 from .rows import HELD_OUT, Data, Split, random_split
 from .stacks import Judged, Listener, Problem, TaskT, Warn, train_stack
@@ -265,8 +263,11 @@ def identifiable(config: Settings, curvatures: Iterable[float]) -> list[float] |
     """
     found: list[float] = []
     for curved in map(config.with_curvature, curvatures):
-        factors = zip(curved.factors, curved.prior_scales, strict=True)
-        values = {factor.curvature * scale**2 for factor, scale in factors if factor.curvature} or {0.0}
+        values = {
+            factor.curvature * scale**2
+            for factor, scale in zip(curved.factors, curved.prior_scales, strict=True)
+            if factor.curvature
+        } or {0.0}
         if config.learn_prior_scale or len(values) > 1:
             return None
         found += values
@@ -336,10 +337,8 @@ def curved_values(curvatures: Curvatures, repeats: int, config: Settings) -> lis
 
 def cost_text(curvatures: Curvatures, values: Sequence[float], repeats: int) -> str:
     """Say how many models are trained, and of "auto" which ones."""
-    text = f"{repeats * len(values)} trainings"
-    if curvatures != "auto":
-        return text
-    return f"{text}: c = {', '.join(f'{c:g}' for c in values)} in each of {repeats} repeats"
+    which = f": c = {', '.join(f'{c:g}' for c in values)} in each of {repeats} repeats" if curvatures == "auto" else ""
+    return f"{repeats * len(values)} trainings{which}"
 
 
 # Criteria of a comparison besides the likelihood, each with its own test, and what to choose for which purpose.
@@ -361,8 +360,10 @@ class Repeat:
 
 def best_curvature(repeats: Sequence[Repeat]) -> float:
     """Return the c > 0 with the best mean on validation data."""
-    curved = [c for c in repeats[0].validation if c > 0]
-    return max(curved, key=lambda c: fmean(float(one.validation[c]) for one in repeats))
+    return max(
+        (c for c in repeats[0].validation if c > 0),
+        key=lambda c: fmean(float(one.validation[c]) for one in repeats),
+    )
 
 
 @dataclass(frozen=True)
@@ -387,8 +388,10 @@ class Gain:
     @property
     def paired(self) -> Paired:
         """What the chosen curvatures gain over c = 0 on test data."""
-        pairs = zip(self.repeats, self.chosen, strict=True)
-        return Paired([float(one.test[c]) - float(one.test[0.0]) for one, c in pairs], self.ratio)
+        return Paired(
+            [float(one.test[c]) - float(one.test[0.0]) for one, c in zip(self.repeats, self.chosen, strict=True)],
+            self.ratio,
+        )
 
     @property
     def outcome(self) -> Outcome:
@@ -696,14 +699,18 @@ def compare_planned(planned: ComparisonPlan, device: str = "auto", **training: A
     """Train and judge the models of a plan; further arguments as of `compare`."""
     problem, task = replace(planned.problem, asked=device), planned.tasks[0]
     found = compare_splits(Comparison, replace(planned, problem=problem), **training)
-    judged = [
-        replace(
-            one,
-            pca=_pca(task.source, planned.splits[one.seed - planned.config.seed], task.config, task.layout),
-        )
-        for one in found.repeats
-    ]
-    return replace(found, repeats=judged, config=replace(task.config, space=planned.config.space), reason=task.reason)
+    return replace(
+        found,
+        repeats=[
+            replace(
+                one,
+                pca=_pca(task.source, planned.splits[one.seed - planned.config.seed], task.config, task.layout),
+            )
+            for one in found.repeats
+        ],
+        config=replace(task.config, space=planned.config.space),
+        reason=task.reason,
+    )
 
 
 def compare_splits(

@@ -172,8 +172,7 @@ class ShrunkChanges:
 
     @property
     def deviation(self) -> Array:
-        second = (self.weight * (self.centre**2 + self.width**2)).sum(1)
-        return np.sqrt(np.maximum(second - self.mean**2, 0.0))
+        return np.sqrt(np.maximum((self.weight * (self.centre**2 + self.width**2)).sum(1) - self.mean**2, 0.0))
 
     @property
     def median(self) -> Array:
@@ -263,8 +262,13 @@ def compare_expression(
     yes, no = (value + _TINY for value in columns.values())
     columns |= {"bayes_factor": np.log(yes) - np.log(no), "scale1": share[0], "scale2": share[1]}
     if mode == "change":
-        columns |= {"pseudocounts": np.full(len(change), added), "delta": np.full(len(change), delta)}
-        columns |= {"lfc_mean": effects.mean, "lfc_median": effects.median, "lfc_std": effects.deviation}
+        columns |= {
+            "pseudocounts": np.full(len(change), added),
+            "delta": np.full(len(change), delta),
+            "lfc_mean": effects.mean,
+            "lfc_median": effects.median,
+            "lfc_std": effects.deviation,
+        }
     if all_stats:
         for name in ("raw_mean", "non_zeros_proportion", "raw_normalized_mean"):
             columns |= {f"{name}{i}": getattr(found, name)[population] for i, population in enumerate(pair, 1)}

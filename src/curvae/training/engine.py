@@ -179,16 +179,14 @@ class Adam:
         real: Any = {"dtype": torch.float32 if device.type == "cuda" else torch.float64, "device": device}
         self._ends = torch.tensor([fall.end for fall in falls], **real)
         self._spans = torch.tensor([fall.span for fall in falls], **real)
-        self._shares: Tensor | None = None
         self._kept: dict[str, tuple[Tensor, Tensor]] = {}
         self._groups: list[_Group] = []
         alike: dict[GroupOptions, list[str]] = {}
         for name in leaves:
             alike.setdefault(options.get(name, GroupOptions()), []).append(name)
-        end = 0
-        for rate, run in groupby(rates):
-            part = slice(end, end + len(list(run)))
-            end = part.stop
+        for rate, run in groupby(range(len(rates)), rates.__getitem__):
+            places = list(run)
+            part = slice(places[0], places[-1] + 1)
             whole = part == slice(0, len(rates))
             for choice, names in alike.items():
                 own = [leaves[name] if whole else leaves[name].detach()[part] for name in names]
@@ -211,9 +209,8 @@ class Adam:
         for name, pair in moments.items():
             for own, other in zip(self.moments[name], pair, strict=True):
                 own.copy_(other)
-        for group in self._groups:
-            for count in group.counts:
-                count.fill_(float(step))
+        for count in chain(*(group.counts for group in self._groups)):
+            count.fill_(float(step))
 
     def keep(self, places: Mapping[str, Tensor]) -> None:
         """Let numbers of some parameters stay as they are from now on; masks tell which, by the name of the parameter.
@@ -232,21 +229,17 @@ class Adam:
         self._falls[model] = fall
         self._ends[model], self._spans[model] = fall.end, fall.span
 
-    def anneal(self) -> None:
-        """Set the rates of the next step."""
-        if not self._falls:
-            return
-        shares = ((self._ends - self._groups[0].counts[0]) / self._spans).clamp(0.0, 1.0)
-        self._shares = None if self.falls_together else shares.float()
-        share = shares[0] if self._shares is None else torch.ones_like(shares[0])
-        for group in self._groups:
-            group.rate.copy_(share * group.start)  # type: ignore[union-attr]
-
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """One step down the gradients, which have the shapes of the leaves or of the tensors."""
-        shares = self._shares
-        before = {} if shares is None else {name: t.clone() for name, t in self._tensors.items()}
+        before: dict[str, Tensor] = {}
+        if self._falls:
+            shares = ((self._ends - self._groups[0].counts[0]) / self._spans).clamp(0.0, 1.0)
+            share = shares[0] if self.falls_together else torch.ones_like(shares[0])
+            for group in self._groups:
+                group.rate.copy_(share * group.start)  # type: ignore[union-attr]
+            if not self.falls_together:
+                before = {name: t.clone() for name, t in self._tensors.items()}
         for group in self._groups:
             adam(
                 group.parameters,
@@ -269,7 +262,7 @@ class Adam:
                 maximize=False,
             )
         for name, old in before.items():
-            weight = shares.view(-1, *[1] * (old.dim() - 1)).to(old.dtype)  # type: ignore[union-attr]
+            weight = shares.float().view(-1, *[1] * (old.dim() - 1)).to(old.dtype)
             self._tensors[name].copy_(torch.lerp(old, self._tensors[name], weight))
         for name, (mask, old) in self._kept.items():
             self._tensors[name].copy_(torch.where(mask, old, self._tensors[name]))
@@ -386,7 +379,6 @@ class Engine(ABC, Generic[Model, Kind]):
 
     def descend(self, gradients: Sequence[Tensor]) -> None:
         """Take a step down the gradients of all models, which are in the order of the parameters of the stack."""
-        self.optimiser.anneal()
         self.optimiser.step(dict(zip(self.stack.leaves, gradients, strict=True)))
 
     def check(self, losses: Tensor, before: int, failures: dict[int, Failure]) -> None:
@@ -411,8 +403,8 @@ class Engine(ABC, Generic[Model, Kind]):
 
     def finite(self) -> list[bool]:
         """Return whether all parameters of each model are finite."""
-        tensors = self.stack.tensors.values()
-        return torch.stack([t.reshape(len(self), -1).isfinite().all(1) for t in tensors]).all(0).tolist()
+        every = [t.reshape(len(self), -1).isfinite().all(1) for t in self.stack.tensors.values()]
+        return torch.stack(every).all(0).tolist()
 
     def _generators(self, epoch: int | None, *kind: int) -> list[torch.Generator]:
         """Where the randomness of each model comes from in an epoch, or with None in the validation; equal seeds share
@@ -626,8 +618,10 @@ class BatchEngine(Engine[VAE, Config]):
                 False, self.validation, size, None, self.windows(self._generators(None), count, size)
             ):
                 totals += sums
-        means = (self.group.sum(totals).T.cpu() / count).tolist()
-        return [{f"validation_{name}": value for name, value in figures_by_name(own).items()} for own in means]
+        return [
+            {f"validation_{name}": value for name, value in figures_by_name(own).items()}
+            for own in (self.group.sum(totals).T.cpu() / count).tolist()
+        ]
 
     def _steps(
         self,
@@ -664,8 +658,15 @@ class BatchEngine(Engine[VAE, Config]):
         noise = torch.zeros(len(stack), self.config.samples, size, stack.models[0].noise_dim, device=stack.device)
         if not training:
             return CapturedStep(self.evaluate, stack, source, noise)
-        state = [*stack.tensors.values(), *self.optimiser.state]
-        return CapturedStep(self.differentiate, stack, source, noise, self.learn, state, self.total - self.step)
+        return CapturedStep(
+            self.differentiate,
+            stack,
+            source,
+            noise,
+            self.learn,
+            state=[*stack.tensors.values(), *self.optimiser.state],
+            steps=self.total - self.step,
+        )
 
 
 # A step on a batch as a CUDA graph, replayed without waiting for the host. Where the rows lie on the device, the graph
@@ -724,14 +725,13 @@ def padded(batch: Batch | Tensor, size: int) -> Any:
     filled = tree_map(lambda part: torch.cat([part, part[:, -1:].expand(-1, missing, *part.shape[2:])], 1), batch)
     if isinstance(batch, Tensor):
         return filled
-    others: dict[str, Tensor | Batch] = {}  # what fills up a batch is nobody's neighbour, and companions are whole
+    # What fills up a batch is nobody's neighbour, and companions are whole.
+    others: dict[str, Tensor | Batch] = {} if batch.companions is None else {"companions": batch.companions}
     for name in ("near", "far"):
         if (part := getattr(batch, name)) is not None:
             rows, companions = part.tensor_split([count], -1)
             wider = torch.cat([F.pad(rows, (0, missing), value=-1.0), companions], -1)
             others[name] = F.pad(wider, (0, 0, 0, missing), value=-1.0)
-    if batch.companions is not None:
-        others["companions"] = batch.companions
     return filled.joined(**others)
 
 

@@ -251,8 +251,11 @@ def require_buildable(config: Config, layout: Layout) -> None:
         raise ValueError('choose the likelihood before building: "auto" needs the data')
     if config.encode_covariates and not layout.covariates and not layout.counts:
         raise CurvaeError("there are no covariates to give to the encoder; name some, or drop `encode_covariates`")
-    inputs = NETWORKS[config.network].width(layout.shape or (layout.features,), layout.inputs)
-    sizes = (inputs, *config.layers, config.dim)
+    sizes = (
+        NETWORKS[config.network].width(layout.shape or (layout.features,), layout.inputs),
+        *config.layers,
+        config.dim,
+    )
     # Weights of encoder and decoder, their gradients and two moments.
     memory.require(
         4 * 4 * 2 * sum(a * b for a, b in pairwise(sizes)),
@@ -296,8 +299,9 @@ def build(
         likelihood = deepcopy(likelihood) or LIKELIHOODS[config.likelihood].make(layout, config)
         dense = partial(decoder, config.decoder, space, config.layers[::-1])
         shape, context = layout.shape or (layout.features,), layout.covariates
-        make = NETWORKS[config.network].make
-        encoding, decoding = make(shape, layout.inputs, config.layers, likelihood.outputs, dense)
+        encoding, decoding = NETWORKS[config.network].make(
+            shape, layout.inputs, config.layers, likelihood.outputs, dense
+        )
         drop_units(encoding, dropout)
         # The first dense layer is given the covariates.
         first = next((i for i, layer in enumerate(encoding) if isinstance(layer, nn.Linear)), 0)
@@ -438,9 +442,8 @@ class FittedModel(ABC):
 
     def double(self) -> Self:
         """Return the same with networks in float64, whose figures for a row do not depend on the rows around it."""
-        if self.model.dtype == torch.float64:
-            return self
-        return replace(self, model=deepcopy(self.model).double())  # type: ignore[type-var]
+        model = self.model if self.model.dtype == torch.float64 else deepcopy(self.model).double()
+        return replace(self, model=model)  # type: ignore[type-var]
 
     @property
     def last(self) -> Record:
@@ -464,8 +467,10 @@ class FittedModel(ABC):
         """The numbers of every factor of the space, from the record of that epoch."""
         space, last = self.model.space, self.last
         values = [last[name] for name in space.numbers()]  # c and prior scale of one factor after the other
-        each = zip(space.figures(), values[::2], values[1::2], strict=True)
-        return tuple(one._replace(c=c, prior_scale=scale) for one, c, scale in each)
+        return tuple(
+            one._replace(c=c, prior_scale=scale)
+            for one, c, scale in zip(space.figures(), values[::2], values[1::2], strict=True)
+        )
 
     @property
     def factor_figures(self) -> dict[str, Any]:
@@ -595,8 +600,11 @@ class Fitted(FittedModel):
     def stored(self, data: Any = None) -> Stored:
         split = np.zeros(sum(map(len, self.split.parts)), np.int8)
         split[self.split.validation], split[self.split.test] = 1, 2
-        description = {"likelihood_reason": self.reason, "layout": self.layout.to_json()}
-        return self.scaling.to_arrays(), {"split": split}, description
+        return (
+            self.scaling.to_arrays(),
+            {"split": split},
+            {"likelihood_reason": self.reason, "layout": self.layout.to_json()},
+        )
 
     @classmethod
     def restore(
@@ -695,9 +703,8 @@ class Likelihoods:
     @property
     def interval(self) -> float:
         """Half-width of the 95 % interval of the mean over rows; NaN for a single row."""
-        if len(self.log_prob) < 2:
-            return float("nan")
-        return float(1.96 * self.log_prob.std(ddof=1) / np.sqrt(len(self.log_prob)))
+        rows = len(self.log_prob)
+        return float(1.96 * self.log_prob.std(ddof=1) / np.sqrt(rows)) if rows > 1 else math.nan
 
     @property
     def text(self) -> str:
@@ -767,8 +774,8 @@ def likelihoods_many(
             for name in ("log_prob", "ess", "error")
         ]
         for i, log_prob, ess, error in zip(group, *figures, strict=True):
-            scaling, rows_of = fitted[i].scaling, data[i]
-            jacobian = scaling.log_jacobians(rows_of.x) if rows_of.missing else scaling.log_jacobian
+            scaling, arrays = fitted[i].scaling, data[i]
+            jacobian = scaling.log_jacobians(arrays.x) if arrays.missing else scaling.log_jacobian
             found[i] = Likelihoods(log_prob, ess, error, samples, jacobian)
     return [found[i] for i in range(len(fitted))]
 
@@ -784,8 +791,9 @@ def active_dimensions(embedding: Embedding, prior_scale: ArrayLike) -> int:
     """Return directions of the tangent space in which the posterior centres vary, given the prior scale of every
     factor.
     """
-    parts = zip(embedding.parts, np.atleast_1d(prior_scale), strict=True)
-    v = np.concatenate([part.tangent / scale for part, scale in parts], 1)
+    v = np.concatenate(
+        [part.tangent / scale for part, scale in zip(embedding.parts, np.atleast_1d(prior_scale), strict=True)], 1
+    )
     return int((np.linalg.eigvalsh(np.atleast_2d(np.cov(v.T))) > _ACTIVE).sum())
 
 
@@ -801,8 +809,9 @@ def health(fitted: FittedModel, embedding: Embedding) -> list[str]:
             f"the model has overfitted: since epoch {int(np.argmax(watched)) + 1} the ELBO of validation rows has "
             f'fallen by {max(watched) - watched[-1]:.1f} nats; use `patience="auto"`, which keeps the best weights'
         )
-    of = " of validation rows" if held else ""
-    return warnings + map_health(embedding, kl, [one.prior_scale for one in fitted.figures], of)
+    return warnings + map_health(
+        embedding, kl, [one.prior_scale for one in fitted.figures], " of validation rows" if held else ""
+    )
 
 
 def map_health(embedding: Embedding, kl: float, prior_scale: ArrayLike, of: str = "") -> list[str]:
@@ -819,8 +828,11 @@ def map_health(embedding: Embedding, kl: float, prior_scale: ArrayLike, of: str 
             f"the map is empty: the divergence{of} from the prior is {max(kl, 0.0):.2g} nat, so the latent space is "
             "not used; the data may have no structure, else train longer, lower `beta` or widen `hidden`"
         ]
-    parts = zip(embedding.parts, np.atleast_1d(prior_scale), strict=True)
-    return [warning for part, scale in parts for warning in _factor_health(part, scale, len(embedding.placed) > 1)]
+    return [
+        warning
+        for part, scale in zip(embedding.parts, np.atleast_1d(prior_scale), strict=True)
+        for warning in _factor_health(part, scale, len(embedding.placed) > 1)
+    ]
 
 
 def _factor_health(part: Embedding, prior_scale: float, named: bool) -> list[str]:
@@ -829,10 +841,9 @@ def _factor_health(part: Embedding, prior_scale: float, named: bool) -> list[str
     warnings = []
     active = active_dimensions(part, prior_scale)
     if active == 0:
-        where = f"in the factor {name} " if named else ""
         warnings.append(
-            f"all points lie together {where}beside the scale of the prior, so the map shows little; "
-            f"train longer{', leave the factor out' if named else ''} or lower `beta`"
+            f"all points lie together {f'in the factor {name} ' if named else ''}beside the scale of the prior, so the "
+            f"map shows little; train longer{', leave the factor out' if named else ''} or lower `beta`"
         )
     elif active < part.dim:
         warnings.append(

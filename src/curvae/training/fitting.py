@@ -111,8 +111,7 @@ def chosen_likelihood(arrays: Arrays, asked: str) -> tuple[str, Layout, str]:
                 f'an exposure needs `likelihood="{first}"`, {" or ".join(others)}, not {name}; ask for one of them, or '
                 "leave out `exposure=…`"
             )
-        positive = (bool((np.isfinite(block) & (block > 0)).all()) for block in row_blocks(size))
-        if size.shape != (len(arrays),) or not all(positive):
+        if size.shape != (len(arrays),) or not all(np.all(np.isfinite(x) & (x > 0)) for x in row_blocks(size)):
             raise CurvaeError("exposure must be a positive, finite number for every row; correct it")
     return name, family.layout(arrays.x, layout), reason
 
@@ -230,8 +229,11 @@ class RowsProblem(Problem[RowsTask, Fitted]):
                 figures = np.stack([scaling.shift / scaling.scale, np.log(scaling.scale)])
             # To six digits: other machines round the last ones of a mean otherwise.
             figures = np.round(figures, 6).astype("<f8") + 0.0
-            rows = (part.astype("<i8", copy=False) for part in split.parts)
-            data = {"rows": hashed(task.source, blocks), "split": digest(*rows), "scaling": digest(figures)}
+            data = {
+                "rows": hashed(task.source, blocks),
+                "split": digest(*(part.astype("<i8", copy=False) for part in split.parts)),
+                "scaling": digest(figures),
+            }
             found.append(replace(task, data=data))
         return found
 
@@ -280,8 +282,14 @@ class RowsProblem(Problem[RowsTask, Fitted]):
         else:
             validation = pool.part(torch.from_numpy(np.stack(held_out)), None, share)
         steps = (configs[0].epochs or 0) * -(-len(train) // configs[0].batch_size)
-        captured = cuda and share.whole and (steps >= _CAPTURE or pool.device.type == "cpu")
-        return BatchEngine(models, configs, train, validation, group=self.group, captured=captured)
+        return BatchEngine(
+            models,
+            configs,
+            train,
+            validation,
+            group=self.group,
+            captured=cuda and share.whole and (steps >= _CAPTURE or pool.device.type == "cpu"),
+        )
 
     def _neighbourhoods(self, tasks: Sequence[RowsTask], models: Sequence[VAE], pool: RowPool) -> Neighbourhoods | None:
         """Who is near whom among the training rows; what is the same is looked for once."""
@@ -362,9 +370,9 @@ def _shown(task: RowsTask, likelihood: Likelihood) -> tuple[Effects | None, Prin
     left = x if effects is None else x - x @ effects.directions.T @ effects.directions
     found = principal_axes(left, task.config.dim)
     spread = found.place(left)[:, 0].std()
-    if spread <= 1e-6 * np.ptp(x, axis=0).max():  # what rounding leaves of rows in no other direction is nothing
-        return effects, None
-    return effects, replace(found, axes=found.axes / spread)
+    # What rounding leaves of rows in no other direction is nothing.
+    varies = spread > 1e-6 * np.ptp(x, axis=0).max()
+    return effects, replace(found, axes=found.axes / spread) if varies else None
 
 
 def validation_rows(task: RowsTask) -> NDArray[np.int64]:
@@ -442,8 +450,13 @@ def fit(
     if processes > 1 and config.neighbours == "auto":
         config = replace(config, neighbours="off")
     splits, scalings = None if split is None else [split], None if scaling is None else [scaling]
-    problem, tasks = plan_rows([config], x, blocks, splits, scalings, asked=device, dtype=dtype)
-    return train_one(problem, tasks, folder, resume, progress, processes)
+    return train_one(
+        *plan_rows([config], x, blocks, splits, scalings, asked=device, dtype=dtype),
+        folder,
+        resume,
+        progress,
+        processes,
+    )
 
 
 def fit_many(
@@ -519,10 +532,8 @@ def train_one(
         return run_worker()
     tasks, _ = _resumed(problem, tasks, folder, resume)
     listener = Listener(lambda place, record: progress(record, tasks[0].config.epochs or 0))
-    if processes == 1:
-        (fitted,) = train_stack(problem, tasks, listener, folder=folder, resume=resume)
-    else:
-        (fitted,) = train_distributed(processes, problem, tasks, listener, folder, resume)
+    train = train_stack if processes == 1 else partial(train_distributed, processes)
+    (fitted,) = train(problem, tasks, listener, folder=folder, resume=resume)
     if fitted.failure is not None:
         raise CurvaeError(fitted.failure)
     return fitted
@@ -603,7 +614,7 @@ def stacks(tasks: Sequence[TaskT], shares: int = 1, resumed: Sequence[Sequence[i
         ends = [len(group) * i // pieces for i in range(pieces + 1)]
         # The others stay together as they would have been, if the shares are those of before.
         left = ([task for task in group[a:b] if task.place in known] for a, b in pairwise(ends))
-        found += [piece for piece in left if piece]
+        found += filter(None, left)
     return found
 
 

@@ -185,20 +185,19 @@ class TrainingGraph:
     def from_graph(
         cls,
         graph: Graph,
-        kept: NDArray[np.int64] | None = None,
+        split: EdgeSplit | None = None,
         scaling: Scaling | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> Self:
-        """Of a graph, with all edges or the `kept` ones, (·, 2)."""
-        kept = graph.edges if kept is None else kept
+        """Of a graph, with all edges or those that a split has for training."""
+        kept = graph.edges if split is None else split.train
         edges, weights = torch.from_numpy(np.ascontiguousarray(kept.T)).to(device), None
         if graph.weights is not None:
             keys, own = (pairs[:, 0] * graph.n_nodes + pairs[:, 1] for pairs in (graph.edges, kept))
             weights = torch.from_numpy(graph.weights[np.searchsorted(keys, own)]).to(device, dtype)
-        features = None
-        if graph.features is not None and scaling is not None:
-            features = feature_tensor(graph.features, scaling, device, dtype)
+        x = graph.features
+        features = None if x is None or scaling is None else feature_tensor(x, scaling, device, dtype)
         return cls(graph.n_nodes, edges, weights, features, graph.directed)
 
     def maker(self, dtype: torch.dtype, dense: bool | None = None) -> AdjacencyMaker:
@@ -361,8 +360,7 @@ class FittedGraph(FittedModel):
 
     def seen(self, graph: Graph) -> TrainingGraph:
         """Return what the model was trained on."""
-        edges = None if self.split is None else self.split.train
-        return TrainingGraph.from_graph(graph, edges, self.scaling, self.model.device, self.model.dtype)
+        return TrainingGraph.from_graph(graph, self.split, self.scaling, self.model.device, self.model.dtype)
 
     def stored(self, data: Graph) -> Stored:
         """Return the graph too: edges, (2, E), and as JSON in bytes the names and labels of the nodes."""
@@ -379,9 +377,8 @@ class FittedGraph(FittedModel):
         if self.scaling is not None:
             arrays |= self.scaling.to_arrays()
         known = {name: numbers for name, numbers in arrays.items() if numbers is not None}
-        split = {}
-        if self.split is not None:
-            split = {f"split.{name}": np.ascontiguousarray(getattr(self.split, name).T) for name in _SPLIT}
+        parts = () if self.split is None else _SPLIT
+        split = {f"split.{name}": np.ascontiguousarray(getattr(self.split, name).T) for name in parts}
         return known, split, {"data": graph_facts(data)}
 
     @classmethod
@@ -397,11 +394,9 @@ class FittedGraph(FittedModel):
         hidden = config.layers if config.encoder == "convolutions" else config.layers[-1:]
         sizes = nodes if features is None else features, *hidden, config.dim
         model = restored_model(tensors, sizes, lambda: build_graph_model(config, nodes, features))
-        split = (
-            EdgeSplit(*(np.ascontiguousarray(places[f"split.{name}"].numpy().T) for name in _SPLIT))
-            if "split.train" in places
-            else None
-        )
+        split = None
+        if "split.train" in places:
+            split = EdgeSplit(*(np.ascontiguousarray(places[f"split.{name}"].numpy().T) for name in _SPLIT))
         sigma = (nodes,) if len(config.factors) == 1 else (nodes, len(config.factors))
         if places["space"].shape != (nodes, model.space.width) or places["sigma"].shape != sigma:
             raise ValueError("its embedding has another number of nodes or dimensions")
@@ -429,8 +424,8 @@ def _graph(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Graph:
     if "features" in tensors:
         features = tensors["features"].numpy()
     elif "features.data" in tensors:
-        shape = len(names), len(facts["features"])
-        features = csr_array(tuple(tensors[f"features.{name}"].numpy() for name in _SPARSE), shape)
+        parts = tuple(tensors[f"features.{name}"].numpy() for name in _SPARSE)
+        features = csr_array(parts, shape=(len(names), len(facts["features"])))
         features.check_format(full_check=True)
     graph = Graph(
         names=names,
@@ -637,8 +632,7 @@ def score_links(score: Rule, graph: Graph, seen: Edges, edges: Edges, absent: Ed
     """
     degree = np.stack([np.bincount(ends, minlength=graph.n_nodes) for ends in seen.T])
     alike = matched_pairs(graph, edges, degree if graph.directed else degree.sum(0))
-    keys = graph.edges @ [graph.n_nodes, 1]
-    one_way = edges[~np.isin(edges @ [1, graph.n_nodes], keys)]
+    one_way = edges[~np.isin(edges @ [1, graph.n_nodes], graph.edges @ [graph.n_nodes, 1])]
 
     def judged(rule: Rule) -> dict[str, float | None]:
         auc, ap = link_scores(rule(edges), rule(absent))
@@ -748,8 +742,8 @@ def plan_graphs(
             raise CurvaeError(
                 f"edges of the graph have {kind} direction; set `directed={graph.directed}` in the settings"
             )
-        split = None if splits is None else splits[i]
-        tasks.append(GraphTask(i, Task.label(i, len(configs), config), config, graph, split))
+        name = Task.label(i, len(configs), config)
+        tasks.append(GraphTask(i, name, config, graph, None if splits is None else splits[i]))
     return GraphProblem(**problem), tasks
 
 
@@ -784,8 +778,7 @@ class GraphProblem(Problem[GraphTask, FittedGraph]):
         for task in tasks:
             graph, split = task.source, task.split
             scaling = None if graph.features is None else feature_scaling(graph.features)
-            edges = None if split is None else split.train
-            shown.append(TrainingGraph.from_graph(graph, edges, scaling, self.device, self.dtype))
+            shown.append(TrainingGraph.from_graph(graph, split, scaling, self.device, self.dtype))
             if split is not None and task.patience is not None:
                 # Of very many pairs an even choice is looked at, which tells as much.
                 parts = [
@@ -894,5 +887,9 @@ def compare_graph(
     """
     values = curved_values(curvatures, repeats, config)
     splits = [split_edges(graph, seed=config.seed + i) for i in range(repeats)]
-    planned = ComparisonPlan.make(partial(plan_graphs, graphs=graph, asked=device), config, values, splits)
-    return compare_splits(GraphComparison, planned, jobs=jobs, **training)
+    return compare_splits(
+        GraphComparison,
+        ComparisonPlan.make(partial(plan_graphs, graphs=graph, asked=device), config, values, splits),
+        jobs=jobs,
+        **training,
+    )

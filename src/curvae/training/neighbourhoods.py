@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -259,8 +259,14 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
         marks = marks[order]
         for some in np.array_split(np.arange(count), -(-count // _BLOCK)):  # a copy of all would be the largest array
             far[some] = far[some[:, None], order]
-    marks = None if count <= _ALL_PAIRS else marks
-    return Neighbourhood(near, drawn, far, marks, None if context is None else group, starts)
+    return Neighbourhood(
+        near,
+        drawn,
+        far,
+        None if count <= _ALL_PAIRS else marks,
+        None if context is None else group,
+        starts,
+    )
 
 
 def spherical_start(chances: sparse.csr_array, widths: Sequence[int]) -> NDArray[np.float32] | None:
@@ -272,8 +278,9 @@ def spherical_start(chances: sparse.csr_array, widths: Sequence[int]) -> NDArray
         return None
     places = places / np.maximum(places.std(0), np.finfo(np.float64).tiny)
     parts = np.split(places, np.cumsum(widths)[:-1], 1)
-    units = [part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in parts]
-    return np.concatenate(units, 1).astype(np.float32)
+    return np.concatenate(
+        [part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in parts], 1
+    ).astype(np.float32)
 
 
 def group_rows(context: NDArray[np.float64], fewest: int) -> NDArray[np.int32]:
@@ -331,12 +338,12 @@ def encoder_inputs(rows: Rows, index: Tensor, likelihood: Likelihood) -> Points:
     count = min(COMPONENTS, len(known))
     # From all products of rows or columns, where these are few.
     if min(known.shape) <= _FEW_COLUMNS:
-        axes = principal_axes(known.astype(np.float64), count)
-        return np.concatenate([axes.place(seen(block).astype(np.float64)).astype(np.float32) for block in blocks])
-    from sklearn.decomposition import PCA  # takes long to import
+        project: Any = principal_axes(known.astype(np.float64), count).place
+    else:
+        from sklearn.decomposition import PCA  # takes long to import
 
-    place = PCA(count, random_state=0, copy=False).fit(known).transform
-    return np.concatenate([place(seen(block)).astype(np.float32) for block in blocks])
+        project = PCA(count, random_state=0, copy=False).fit(known).transform
+    return np.concatenate([project(seen(block)).astype(np.float32) for block in blocks])
 
 
 # Neighbourhoods of the rows of a batch, for every model of a stack.

@@ -91,8 +91,7 @@ class PortableDecoder(_Scaled):
     def forward(self, space: Tensor, context: Tensor | None = None, size: Tensor | None = None) -> Tensor:
         model: Any = self.model
         batch = Batch(space, **self._given(context, size))
-        mean = model.likelihood.mean(model.decode(space, batch.context), batch).double()
-        original = mean * self.scale + self.shift
+        original = model.likelihood.mean(model.decode(space, batch.context), batch).double() * self.scale + self.shift
         return original if self.constant is None else torch.where(self.constant, self.shift, original)
 
 
@@ -129,8 +128,11 @@ def portable(
     context = np.array(covariates or [(0.0, 1.0)] * layout.covariates).reshape(-1, 2)
 
     def inputs(name: str, width: int, network: nn.Module) -> dict[str, int | None]:
-        context = {"context": layout.covariates} if isinstance(network, Conditioned) else {}
-        return {name: width, **context, **({"size": None} if layout.size else {})}
+        return {
+            name: width,
+            **({"context": layout.covariates} if isinstance(network, Conditioned) else {}),
+            **({"size": None} if layout.size else {}),
+        }
 
     shown, places = inputs("x", layout.features, model.encoder), inputs("space", model.space.width, model.decoder)
     return (
@@ -158,8 +160,7 @@ def _silent() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logger.setLevel(level)

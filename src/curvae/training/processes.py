@@ -302,8 +302,11 @@ def _train(
     resume: bool,
 ) -> list[FittedT]:
     """Train on this process's share of every batch, on CUDA with a GPU of its own, and wait until all have ended."""
-    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if problem.device.type == "cuda" else "cpu"
-    own = replace(problem, group=group, asked=device)
+    own = replace(
+        problem,
+        group=group,
+        asked=f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if problem.device.type == "cuda" else "cpu",
+    )
     fitted = train_stack(own, tasks, listener, folder=folder, resume=resume)
     group.sum(torch.zeros(1, device=own.device))
     return fitted

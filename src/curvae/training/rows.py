@@ -344,13 +344,9 @@ def shard_order(rows: int, random: np.random.Generator) -> NDArray[np.int64]:
         >>> sorted(order.tolist()) == list(range(200)), (order[:8] // 4).tolist()
         (True, [0, 1, 2, 3, 4, 5, 6, 7])
     """
-    length, longer = divmod(rows, SHARDS)
-    order = np.full((length + 1, SHARDS), -1, np.int64)
-    start = 0
-    for shard in range(SHARDS):
-        own = length + (shard < longer)
-        order[:own, shard] = start + random.permutation(own)
-        start += own
+    order = np.full((rows // SHARDS + 1, SHARDS), -1, np.int64)
+    for shard, own in enumerate(np.array_split(np.arange(rows), SHARDS)):
+        order[: len(own), shard] = random.permutation(own)
     return order[order >= 0]
 
 
@@ -371,9 +367,8 @@ class _Plan:
     def order(self, number: int) -> NDArray[np.int64]:
         """Draw the order of the rows of a round."""
         rows = self.starts[number + 1] - self.starts[number]
-        if self.seed is None:
-            return np.arange(rows)
-        return shard_order(rows, np.random.default_rng([self.seed, 1 + number]))
+        drawn = None if self.seed is None else np.random.default_rng([self.seed, 1 + number])
+        return np.arange(rows) if drawn is None else shard_order(rows, drawn)
 
 
 class DiskRows:
@@ -479,8 +474,8 @@ class DiskRows:
             return {name: part[start:stop] for name, part in parts.items()}
         own = self._share.positions(start, stop)
         begin, end = self._share.count_before(np.array([start, stop])).tolist()
-        index = torch.from_numpy(own - start + filled)
-        return {**{name: part[begin:end] for name, part in parts.items()}, "index": index}
+        taken = {name: part[begin:end] for name, part in parts.items()}
+        return {**taken, "index": torch.from_numpy(own - start + filled)}
 
     def _round(self, plan: _Plan, number: int) -> dict[str, Tensor]:
         """Return the rows of a round by the name of a part, in the order of the epoch; start to read the next one."""
@@ -525,8 +520,7 @@ class DiskRows:
 
         blocks = plan.rounds[number]
         firsts = np.cumsum(self._counts[blocks]) - self._counts[blocks]
-        for _ in self._readers.map(place, blocks.tolist(), firsts.tolist()):
-            pass
+        list(self._readers.map(place, blocks.tolist(), firsts.tolist()))  # waits for all, and raises what one raises
         return {name: torch.from_numpy(part) for name, part in parts.items()}
 
 

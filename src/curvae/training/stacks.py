@@ -21,11 +21,20 @@ import torch
 from torch import Tensor
 
 from ..errors import CurvaeError
-from ..maps.embedding import Embedding
 from ..models.stack import Tensors, blas_products, matmul_precision
 from ..settings import ADDED
 from .engine import Engine, Fall, figures_by_name
-from .fitted import METRICS, FittedModel, Record, Settings, choose_device, few_threads, held_out_score, tolerance
+from .fitted import (
+    METRICS,
+    Embedding,
+    FittedModel,
+    Record,
+    Settings,
+    choose_device,
+    few_threads,
+    held_out_score,
+    tolerance,
+)
 from .rows import SINGLE, ProcessGroup
 from .storage import (
     make_folder,
@@ -307,9 +316,8 @@ class Checkpoint:
             _require_same(members, counters["configs"], counters["data"])
             keys = {name.removeprefix("history."): t for name, t in tensors.items() if name.startswith("history.")}
             for i, (member, known) in enumerate(zip(members, counters["members"], strict=True)):
-                with torch.no_grad():
-                    for name, parameter in member.model.named_parameters():
-                        parameter.copy_(tensors[f"model.{name}"][i])
+                for name, parameter in member.model.named_parameters():
+                    parameter.data.copy_(tensors[f"model.{name}"][i])
                 records = ({k: t[i, e].item() for k, t in keys.items()} for e in range(int(known["epochs"])))
                 # As they were: the number of the epoch is whole, and what is NaN was not part of a record.
                 member.history = [
@@ -522,7 +530,6 @@ class _Training:
         with precision, few_threads(engine.threads), alone:
             passed = engine.epoch(state.passed)
             validated = engine.validate() if len(passed.failures) < len(engine) else []
-        held_out = validated or [{}] * len(engine)
         if self.learned:
             self._read_geometry()
         finite = engine.finite()
@@ -537,7 +544,7 @@ class _Training:
                 "epoch": state.passed,
                 **figures_by_name(passed.means[i].tolist()),
                 **self.geometry[i],
-                **held_out[i],
+                **(validated[i] if validated else {}),
             }
             wrong = [name for name, value in record.items() if not math.isfinite(value)]
             if i in passed.failures:

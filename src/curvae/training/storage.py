@@ -97,8 +97,9 @@ def _readable(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise CurvaeError(f"{path} does not exist; restore it from a copy or train again") from None
     except (safetensors.SafetensorError, OSError, ValueError, RecursionError, NotImplementedError) as error:
-        reason = " ".join(str(error).split())
-        raise CurvaeError(f"{path} is damaged ({reason}); restore it from a copy or train again") from error
+        raise CurvaeError(
+            f"{path} is damaged ({' '.join(str(error).split())}); restore it from a copy or train again"
+        ) from error
 
 
 def make_folder(path: Path) -> None:
