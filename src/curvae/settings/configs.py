@@ -129,45 +129,42 @@ class Settings:
             if value is not given:
                 object.__setattr__(self, name, value)
             known.require(value)
-        self.check()
+        for conflict, holds in self.conflicts().items():
+            if holds:
+                raise CurvaeError(conflict)
 
     def _take(self, factors: tuple[FactorSettings, ...]) -> None:
         """Settle what `space` says: of one factor in the short form if it has one, else as text and total dimension."""
-        known = described(type(self))
-        short = FactorSettings(sum(factor.dim for factor in factors))
-        values: dict[str, Any] = {"dim": short.dim, "space": ",".join(factor.text for factor in factors)}
-        if len(factors) == 1 and factors[0].has_short_form:
-            (short,) = factors
-            values |= {"space": None, "curvature": short.curvature, "learn_curvature": short.learned}
-        own = {"dim": short.dim, "curvature": short.curvature, "learn_curvature": short.learned}
+        single = len(factors) == 1 and factors[0].has_short_form
+        short = factors[0] if single else FactorSettings(sum(factor.dim for factor in factors))
+        own: dict[str, Any] = {"dim": short.dim, "curvature": short.curvature, "learn_curvature": short.learned}
         for name, value in own.items():
-            if getattr(self, name) not in (value, known[name].default):
+            if getattr(self, name) not in (value, described(type(self))[name].default):
                 raise CurvaeError(
                     f'`{name}={getattr(self, name)}` contradicts `space="{self.space}"`, which says it all; give one '
                     "of them"
                 )
-        for name, value in values.items():
+        space = None if single else ",".join(factor.text for factor in factors)
+        for name, value in {**own, "space": space}.items():
             object.__setattr__(self, name, value)
 
-    def check(self) -> None:
-        """Raise for values that do not go together."""
-        if self.learn_curvature and self.curvature == 0:
-            raise CurvaeError("a learned curvature must start above 0: set `curvature` to 1, say")
-        if self.diagonal and self.posterior != "wrapped":
-            raise CurvaeError(
-                'a diagonal posterior needs `posterior="wrapped"`: the Riemannian normal has one standard deviation'
-            )
-        closed = [factor for factor in self.factors if factor.closed]
-        if closed and self.posterior == "wrapped":
-            raise CurvaeError(
-                f'`posterior="wrapped"` is not offered on the sphere {closed[0].text}, where a normal vector may wrap '
-                'around; use `posterior="riemannian"`'
-            )
-        if len(closed) == len(self.factors) and (self.prior_scale != "auto" or self.learn_prior_scale):
-            raise CurvaeError(
-                f"the prior on a sphere is uniform and has no scale: drop `prior_scale` with `space` {self.space!r}",
-                parameter="prior_scale",
-            )
+    def conflicts(self) -> dict[str, bool]:
+        """Return what is said of values that do not go together, each with whether they are there."""
+        spheres = [factor.text for factor in self.factors if factor.closed]
+        scaled = self.prior_scale != "auto" or self.learn_prior_scale
+        return {
+            "a learned curvature must start above 0: set `curvature` to 1, say": (
+                self.learn_curvature and self.curvature == 0
+            ),
+            'a diagonal posterior needs `posterior="wrapped"`: the Riemannian normal has one standard deviation': (
+                self.diagonal and self.posterior != "wrapped"
+            ),
+            f'`posterior="wrapped"` is not offered on the sphere {"".join(spheres[:1])}, where a normal vector may '
+            'wrap around; use `posterior="riemannian"`': bool(spheres) and self.posterior == "wrapped",
+            f"the prior on a sphere is uniform and has no scale: drop `prior_scale` with `space` {self.space!r}": (
+                len(spheres) == len(self.factors) and scaled
+            ),
+        }
 
     @property
     def factors(self) -> tuple[FactorSettings, ...]:
@@ -376,25 +373,23 @@ class RowSettings(Settings):
             object.__setattr__(self, "neighbours", "both" if self.neighbours else "off")
         super().__post_init__()
 
-    def check(self) -> None:
-        super().check()
-        if whole(self.patience) and self.validation == 0:
-            raise CurvaeError("early stopping needs validation rows: set `validation` to 0.1, say, or drop `patience`")
-        if self.learn_prior_scale and any(factor.learned for factor in self.factors):
-            raise CurvaeError(
-                '`curvature="learn"` and `learn_prior_scale` cannot be combined: only c·σ0² is identifiable; drop one'
-            )
-        if self.init == "pca" and self.network != "mlp":
-            raise CurvaeError(f'`init="pca"` needs `network="mlp"`, not {self.network}; use `init="random"`')
-        if self.decoder in ("log_mlp", "mobius") and any(factor.closed for factor in self.factors):
-            raise CurvaeError(
-                f'`decoder="{self.decoder}"` takes log_0, which tears a sphere opposite to its origin; use '
-                '`decoder="gyroplane"`'
-            )
-        if self.dispersion != "gene" and self.likelihood not in ("auto", *OVERDISPERSED):
-            raise CurvaeError(
-                f'`dispersion="{self.dispersion}"` needs `likelihood="nb"` or "zinb", not {self.likelihood}; drop it'
-            )
+    def conflicts(self) -> dict[str, bool]:
+        return super().conflicts() | {
+            "early stopping needs validation rows: set `validation` to 0.1, say, or drop `patience`": (
+                whole(self.patience) and self.validation == 0
+            ),
+            '`curvature="learn"` and `learn_prior_scale` cannot be combined: only c·σ0² is identifiable; drop one': (
+                self.learn_prior_scale and any(factor.learned for factor in self.factors)
+            ),
+            f'`init="pca"` needs `network="mlp"`, not {self.network}; use `init="random"`': (
+                self.init == "pca" and self.network != "mlp"
+            ),
+            f'`decoder="{self.decoder}"` takes log_0, which tears a sphere opposite to its origin; use '
+            '`decoder="gyroplane"`': self.decoder in ("log_mlp", "mobius") and self.starts_unfolded,
+            f'`dispersion="{self.dispersion}"` needs `likelihood="nb"` or "zinb", not {self.likelihood}; drop it': (
+                self.dispersion != "gene" and self.likelihood not in ("auto", *OVERDISPERSED)
+            ),
+        }
 
     @property
     def architecture(self) -> Self:
@@ -490,18 +485,18 @@ class GraphSettings(Settings):
         """Whether nodes have a popularity."""
         return self.popularity == "learned" or (self.popularity == "auto" and self.edges == "fermi_dirac")
 
-    def check(self) -> None:
-        if any(factor.closed for factor in self.factors):
-            raise CurvaeError(f"graphs have no map on spheres; use h or e in `space`, not {self.space!r}")
-        super().check()
-        if self.popular and self.edges != "fermi_dirac":
-            raise CurvaeError(
-                f'`popularity="learned"` needs `edges="fermi_dirac"`, not {self.edges}; change one of them'
-            )
-        if self.directed and not self.popular:
-            raise CurvaeError(
-                '`directed=True` needs `popularity="learned"`, which distinguishes the two directions of an edge'
-            )
+    def conflicts(self) -> dict[str, bool]:
+        spheres = any(factor.closed for factor in self.factors)
+        return {
+            f"graphs have no map on spheres; use h or e in `space`, not {self.space!r}": spheres,
+            **super().conflicts(),
+            f'`popularity="learned"` needs `edges="fermi_dirac"`, not {self.edges}; change one of them': (
+                self.popular and self.edges != "fermi_dirac"
+            ),
+            '`directed=True` needs `popularity="learned"`, which distinguishes the two directions of an edge': (
+                self.directed and not self.popular
+            ),
+        }
 
     @property
     def divergence_weight(self) -> float:
