@@ -23,7 +23,7 @@ from ..settings import require_count
 from . import memory
 from .dataset import Matrix, NumberColumns, Schema, as_matrix
 from .disk import CsrFile, DiskMatrix, RowFile, csr_rows, repeated_texts
-from .files import Messages, count, one_line, open_file, quoted, texts_of
+from .files import Messages, count, open_file, quoted, reading, texts_of
 from .matrices import read_sparse
 from .spool import ROW_BYTES, Copy, Storage, require_room
 from .tables import FrameTable, RawData, Roles, choose_roles, covariate_numbers, read_roles
@@ -55,13 +55,9 @@ _VERSIONS = {
 def _opened(path: Path, name: str) -> Iterator[Any]:
     """Open a file of HDF5 for reading, and turn the errors of reading it into ours."""
     h5py = require("h5py", f"{name} needs h5py to be read")
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except CurvaeError:
-        raise
-    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
-        raise CurvaeError(f"{name} cannot be read as HDF5: {one_line(error)}; get or write the file again") from error
+    broken = OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError
+    with reading(name, "HDF5", *broken, fix="get or write the file again"), h5py.File(path, "r") as file:
+        yield file
 
 
 def _encoding(item: Any) -> str:
@@ -176,7 +172,7 @@ def _read_h5ad(path: Path, layer: str | None, needed: set[str], storage: Storage
         if kind == "csc_matrix"
         else _matrix(HdfRows(path, place, shape), storage)
     )
-    return Cells(path, x, _table(path, frame, columns), names, genes, _flags(marked), layers)
+    return Cells(path, x, FrameTable(path, frame, columns), names, genes, _flags(marked), layers)
 
 
 def _place(name: str, layer: str | None, layers: Sequence[str], has_matrix: bool = True) -> str:
@@ -195,13 +191,6 @@ def _flags(values: Any) -> NDArray[np.bool_] | None:
     return marked if marked is not None and marked.any() else None
 
 
-def _table(path: Path, frame: pd.DataFrame, names: Sequence[str] | None = None) -> FrameTable:
-    """Make a table of what describes cells, of which only some columns may have been read."""
-    table = FrameTable(path, frame)
-    table.names = [str(name) for name in frame.columns] if names is None else list(names)
-    return table
-
-
 def _matrix(file: HdfRows, storage: Storage | None) -> DiskMatrix:
     return DiskMatrix.of(file, file.columns, 0 if storage is None else storage.memory)
 
@@ -214,11 +203,13 @@ def _read_csc(path: Path, place: str, shape: tuple[int, int], storage: Storage |
         memory.require(size, f"{path.name} ({shape[0]:,} × {shape[1]:,})", fix="write it as CSR, or give `memory=…`")
         return as_matrix(columns.read(0, shape[1]).T)
     name = f"{place.replace('/', '-')}.h5"
-
-    def write(folder: Path) -> None:
-        _write_rows(columns, folder, name, storage)
-
-    made = Copy(path, [path], storage, lambda folder: (folder / name).exists(), write)
+    made = Copy(
+        path,
+        [path],
+        storage,
+        usable=lambda folder: (folder / name).exists(),
+        write=lambda folder: _write_rows(columns, folder, name, storage),
+    )
     return _matrix(HdfRows(made.folder / name, "/", shape, path.name, made), storage)
 
 
@@ -315,7 +306,7 @@ def _of_10x(path: Path, x: Matrix, cells: NDArray[np.str_], ids: Any, names: Any
     if (shared := np.isin(genes, repeated_texts(genes))).any() and names is not None:
         genes = np.where(shared, texts_of(ids), genes)
         messages.note(f"{count(int(shared.sum()), 'gene')} that share a name are called by their ids.")
-    found = Cells(path, x, _table(path, pd.DataFrame(index=range(len(cells)))), cells, genes, messages=messages)
+    found = Cells(path, x, FrameTable(path, pd.DataFrame(index=range(len(cells)))), cells, genes, messages=messages)
     if kinds is None or (expressed := np.asarray(kinds) == "Gene Expression").all():
         return found
     messages.note(f"left out because they are no genes: {count(int((~expressed).sum()), 'feature')}.")
@@ -366,17 +357,18 @@ def read_anndata(
     """
     layer = layer if layer is not None or schema is None else schema.layer
     adata = adata.to_memory() if adata.isbacked and adata.is_view else adata
-    path, obs = Path(adata.filename or "AnnData"), adata.obs.reset_index(drop=True)
+    path, obs = Path(adata.filename or "AnnData"), adata.obs.reset_index(drop=True).rename(columns=str)
     if adata.isbacked:
         storage = storage or Storage(memory.bound(None))
         cells = _read_h5ad(path, layer, set(), storage)
     else:
         _place(path.name, layer, [*adata.layers], adata.X is not None)
         x = as_matrix(adata.X if layer is None else adata.layers[layer], path.name)
-        cells = Cells(path, x, _table(path, obs), np.empty(0, np.str_), np.empty(0, np.str_), layers=[*adata.layers])
+        none = np.empty(0, np.str_)
+        cells = Cells(path, x, FrameTable(path, obs), none, none, layers=[*adata.layers])
     names, genes_there = (texts_of(index) for index in (adata.obs_names, adata.var_names))
     marked = _flags(adata.var.get("highly_variable"))
-    cells = replace(cells, obs=_table(path, obs), names=names, genes=genes_there, marked=marked)
+    cells = replace(cells, obs=FrameTable(path, obs), names=names, genes=genes_there, marked=marked)
     return _sort_cells(cells, roles, schema, storage, layer, genes)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
 from ..errors import CurvaeError
-from .files import one_line
+from .files import one_line, reading
 
 __all__ = [
     "CsrFile",
@@ -150,7 +150,7 @@ class DenseFile(RowFile):
         return values.reshape(stop - start, self.columns).astype(self._values, copy=False)
 
 
-_PARTS = ("data", "indices", "indptr")
+_PARTS, _SAVED = ("data", "indices", "indptr"), "a matrix of scipy.sparse.save_npz"
 
 
 def csr_rows(
@@ -198,29 +198,24 @@ class CsrFile(RowFile):
 
     def __init__(self, path: Path, name: str | None = None, owner: Any = None) -> None:
         super().__init__(path, name, owner)
-        try:
-            with np.load(path, allow_pickle=False) as arrays, path.open("rb") as file:
-                self.rows, self.columns = map(int, arrays["shape"])
-                members = [arrays.zip.getinfo(f"{name}.npy") for name in _PARTS]
-                self._parts = dict(zip(_PARTS, (_locate(file, member) for member in members), strict=True))
-        except Exception as error:  # a broken file can make the reader raise anything
-            raise self._broken(one_line(error)) from error
+        with (
+            reading(self.name, _SAVED, Exception),  # a broken file can make the reader raise anything
+            np.load(path, allow_pickle=False) as arrays,
+            path.open("rb") as file,
+        ):
+            self.rows, self.columns = map(int, arrays["shape"])
+            self._parts = {name: _locate(file, arrays.zip.getinfo(f"{name}.npy")) for name in _PARTS}
         self.values = self._parts["data"][2]
         self.row_bytes = 8.0 * max(1.0, self.values / max(1, self.rows))
 
     def _read(self, start: int, stop: int) -> csr_array:
-        try:
+        with reading(self.name, _SAVED, IndexError):
             return csr_rows(self._slice, start, stop, self.columns, self.values)
-        except IndexError as error:
-            raise self._broken(str(error)) from error
 
     def _slice(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Read a part of one of the arrays."""
         begin, dtype, _ = self._parts[name]
         return self._array(dtype, stop - start, begin + start * dtype.itemsize)
-
-    def _broken(self, why: str) -> CurvaeError:
-        return CurvaeError(f"{self.name} cannot be read as a matrix of scipy.sparse.save_npz: {why}; save it again")
 
 
 def _locate(file: Any, member: zipfile.ZipInfo) -> tuple[int, np.dtype[Any], int]:

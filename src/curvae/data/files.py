@@ -68,6 +68,7 @@ __all__ = [
     "places",
     "quoted",
     "read_text",
+    "reading",
     "refuse_dangling",
     "require_file",
     "scan",
@@ -211,14 +212,31 @@ def open_file(path: Path, mode: str = "rb", **options: Any) -> Iterator[IO[Any]]
 
 
 @contextmanager
+def reading(name: str, what: str, *errors: type[Exception], fix: str = "save it again") -> Iterator[None]:
+    """Turn the errors of whatever reads a file into ours.
+
+    Arguments:
+        name: name of the file in messages.
+        what: what it should be.
+        errors: those that a broken file can raise.
+        fix: what to do about the file.
+    """
+    try:
+        yield
+    except CurvaeError:
+        raise
+    except errors as error:
+        raise CurvaeError(f"{name} cannot be read as {what}: {one_line(error)}; {fix}") from error
+
+
+@contextmanager
 def opened_parquet(path: Path, **how: Any) -> Iterator[Any]:
     """Open a `pyarrow.parquet.ParquetFile`, which takes further arguments, and turn its errors into ours."""
     arrow = require("pyarrow", f"{path.name} needs pyarrow to be read", "parquet")
+    errors = reading(path.name, "Parquet", arrow.ArrowException, OSError, fix="write it again")
     try:
-        with arrow.parquet.ParquetFile(path, **how) as file:
+        with errors, arrow.parquet.ParquetFile(path, **how) as file:
             yield file
-    except (arrow.ArrowException, OSError) as error:
-        raise CurvaeError(f"{path.name} cannot be read as Parquet: {one_line(error)}; write it again") from error
     finally:
         arrow.default_memory_pool().release_unused()  # what Arrow would keep for the next file
 

@@ -56,11 +56,11 @@ from .files import (
     fetch,
     has_decimal_commas,
     not_found,
-    one_line,
     open_file,
     opened_parquet,
     places,
     quoted,
+    reading,
     require_file,
     scan,
     sniff,
@@ -841,7 +841,8 @@ def read_graphml(path: Path, weighted: bool) -> RawGraph:
     from networkx import NetworkXError
     from networkx.readwrite.graphml import GraphMLReader
 
-    try:
+    # Some of these errors are about unknown encodings.
+    with reading(path.name, "GraphML", ElementTree.ParseError, NetworkXError, LookupError, ValueError):
         root = _parse_xml(path)
         _normalise(path.name, root)
         reader = GraphMLReader(force_multigraph=True)
@@ -849,10 +850,6 @@ def read_graphml(path: Path, weighted: bool) -> RawGraph:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # ports of nodes say nothing about the graph
             graph = reader.make_graph(root.find(f"{_SPACE}graph"), keys, defaults)
-    except CurvaeError:
-        raise
-    except (ElementTree.ParseError, NetworkXError, LookupError, ValueError) as error:  # some of unknown encodings
-        raise CurvaeError(f"{path.name} cannot be read as GraphML: {one_line(error)}; save it again") from error
     for items, kind in ((graph.nodes, "node"), (graph.edges, "edge")):
         given = {key["name"]: defaults.get(name) for name, key in keys.items() if key["for"] in (kind, "all", None)}
         for *_, data in items(data=True):

@@ -27,7 +27,7 @@ from scipy.sparse import csr_array, issparse, load_npz
 from ..errors import CurvaeError
 from . import memory
 from .dataset import Column, Dataset, NumberColumns, PixelNames, as_matrix
-from .files import NUMBER, Messages, count, feature_names, fetch, one_line, open_file, places, quoted, require_file
+from .files import NUMBER, Messages, count, feature_names, fetch, open_file, places, quoted, reading, require_file
 from .tables import RawData
 
 __all__ = [
@@ -114,18 +114,16 @@ def _find(folder: Path, messages: Messages) -> list[str]:
 
 def _load_image(folder: Path, name: str) -> Image.Image:
     require_file(folder / name)
+    broken = OSError, ValueError, SyntaxError, IndexError, struct.error
     try:
-        with warnings.catch_warnings():
+        with reading(name, "an image", *broken, fix="repair or remove it"), warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(folder / name, formats=("PNG", "JPEG", "BMP", "GIF"))
-        with image:
-            image.load()
+            with Image.open(folder / name, formats=("PNG", "JPEG", "BMP", "GIF")) as image:
+                image.load()
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise CurvaeError(
             f"{name} unpacks to more than {Image.MAX_IMAGE_PIXELS or 0:,} pixels; shrink or remove it"
         ) from error
-    except (OSError, ValueError, SyntaxError, IndexError, struct.error) as error:
-        raise CurvaeError(f"{name} cannot be read as an image: {one_line(error)}; repair or remove it") from error
     return image
 
 
@@ -236,10 +234,8 @@ def raw_matrix(source: str, x: Any) -> RawData:
 
 def read_npy(path: Path) -> RawData:
     """Read a .npy array, (rows, features), or (rows, height, width) for images."""
-    try:
+    with reading(path.name, "a .npy array of numbers", Exception):  # a broken file can make the reader raise anything
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a broken file can make the reader raise anything
-        raise _unreadable(path, "a .npy array of numbers", error) from error
     if array.ndim not in (2, 3):
         raise CurvaeError(
             f"{path.name} has shape {array.shape}; give rows × features, or rows × height × width for grey images"
@@ -257,7 +253,8 @@ def read_sparse_matrix(path: Path) -> RawData:
 def read_sparse(path: Path) -> Any:
     """Read a matrix from a file of `scipy.sparse.save_npz` or a Matrix Market file."""
     packed = path.suffix.lower() == ".npz"
-    try:
+    what = "a matrix of scipy.sparse.save_npz (for a dense one use numpy.save)" if packed else "Matrix Market"
+    with reading(path.name, what, Exception):  # a broken file can make the reader raise anything
         if not packed:
             return read_matrix_market(path)
         with zipfile.ZipFile(path) as archive:
@@ -266,17 +263,7 @@ def read_sparse(path: Path) -> Any:
         if matrix.format in ("csr", "csc", "bsr"):
             # scipy does not check indices, and an index out of range would read foreign memory.
             matrix.check_format(full_check=True)
-        return matrix
-    except CurvaeError:
-        raise
-    except Exception as error:  # a broken file can make the reader raise anything
-        dense = "a matrix of scipy.sparse.save_npz (for a dense one use numpy.save)"
-        raise _unreadable(path, dense if packed else "Matrix Market", error) from error
-
-
-def _unreadable(path: Path, what: str, error: Exception) -> CurvaeError:
-    """Make the error about a file that cannot be read as what it should be."""
-    return CurvaeError(f"{path.name} cannot be read as {what}: {one_line(error)}; save it again")
+    return matrix
 
 
 def read_matrix_market(path: Path) -> csr_array:

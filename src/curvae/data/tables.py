@@ -309,11 +309,11 @@ class Table(ABC):
 
 
 class FrameTable(Table):
-    """A table in memory: a frame of pandas."""
+    """A table in memory: a frame of pandas, which may lack columns of the table that are not asked for."""
 
-    def __init__(self, path: Path, frame: pd.DataFrame) -> None:
+    def __init__(self, path: Path, frame: pd.DataFrame, names: Sequence[str] | None = None) -> None:
         self.path, self.head = path, frame
-        self.names, self.rows = list(frame.columns), len(frame)
+        self.names, self.rows = list(frame.columns if names is None else names), len(frame)
         self._encoded: dict[str, tuple[ColumnTexts, NDArray[np.float64]]] = {}
 
     def is_numeric(self, name: str) -> bool:
