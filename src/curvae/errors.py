@@ -9,7 +9,7 @@ from copyreg import __newobj__  # type: ignore[attr-defined] # documented for pi
 from importlib import import_module
 from typing import Any
 
-__all__ = ["CurvaeError", "Fix", "FixableError", "require"]
+__all__ = ["CurvaeError", "Fix", "FixableError", "check", "require"]
 
 Fix = Sequence[tuple[str, str]]
 """a parameter and its value that correct a mistake; alternatives follow, the best first"""
@@ -82,6 +82,18 @@ class FixableError(CurvaeError):
         )
         super().__init__(f"{found}; {advice or f'use {listed}'}", parameter=fixes[0][0][0])
         self.found, self.fixes = found, fixes
+
+
+def check(holds: object, message: str) -> None:
+    """Raise a `CurvaeError` unless something holds.
+
+    Example:
+        >>> check(2 > 3, "2 is at most 3; give a larger number")
+        Traceback (most recent call last):
+        curvae.errors.CurvaeError: 2 is at most 3; give a larger number
+    """
+    if not holds:
+        raise CurvaeError(message)
 
 
 def require(package: str, purpose: str, *submodules: str, otherwise: str = "") -> Any:

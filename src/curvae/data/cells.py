@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack, issparse, vstack
 
-from ..errors import CurvaeError, require
+from ..errors import CurvaeError, check, require
 from ..models.likelihoods.base import row_blocks
 from ..settings import require_count
 from . import memory
@@ -63,12 +63,12 @@ def _opened(path: Path, name: str) -> Iterator[Any]:
 def _encoding(item: Any) -> str:
     """Return how anndata encoded an item of a file; raise for encodings of other versions."""
     kind, version = (item.attrs.get(f"encoding-{name}") for name in ("type", "version"))
-    if kind not in _VERSIONS or version != _VERSIONS[kind]:
-        found = "without an encoding" if kind is None else f"in the encoding {kind} {version}"
-        raise CurvaeError(
-            f"{Path(item.file.filename).name} holds {item.name} {found}, which is that of another version of anndata; "
-            "read it with anndata and write it again"
-        )
+    found = "without an encoding" if kind is None else f"in the encoding {kind} {version}"
+    check(
+        kind in _VERSIONS and version == _VERSIONS[kind],
+        f"{Path(item.file.filename).name} holds {item.name} {found}, which is that of another version of anndata; "
+        "read it with anndata and write it again",
+    )
     return str(kind)
 
 
@@ -178,11 +178,11 @@ def _read_h5ad(path: Path, layer: str | None, needed: set[str], storage: Storage
 def _place(name: str, layer: str | None, layers: Sequence[str], has_matrix: bool = True) -> str:
     """Return the name of the matrix in a file; raise for a layer that it lacks."""
     known = f"its layers are {quoted(layers)}" if layers else "it has no layers"
-    if layer is not None and layer not in layers:
-        raise CurvaeError(f"{name} has no layer {layer!r} for `layer=…`; {known}")
-    if layer is None and not has_matrix:
-        raise CurvaeError(f"{name} has no matrix X; name the layer that holds counts with `layer=…`: {known}")
-    return "X" if layer is None else f"layers/{layer}"
+    if layer is None:
+        check(has_matrix, f"{name} has no matrix X; name the layer that holds counts with `layer=…`: {known}")
+        return "X"
+    check(layer in layers, f"{name} has no layer {layer!r} for `layer=…`; {known}")
+    return f"layers/{layer}"
 
 
 def _flags(values: Any) -> NDArray[np.bool_] | None:
@@ -250,8 +250,7 @@ def _read_10x(path: Path, layer: str | None, needed: set[str], storage: Storage 
     _place(path.name, layer, ())
     with _opened(path, path.name) as file:
         groups = [name for name, item in file.items() if "indptr" in getattr(item, "keys", tuple)()]
-        if len(groups) != 1:
-            raise CurvaeError(f"{path.name} has {len(groups)} matrices of 10x Genomics; give a file with one")
+        check(len(groups) == 1, f"{path.name} has {len(groups)} matrices of 10x Genomics; give a file with one")
         group = file[groups[0]]
         places = (
             ("features/id", "features/name", "features/feature_type")
@@ -286,11 +285,11 @@ def _read_10x_folder(path: Path, layer: str | None, needed: set[str], storage: S
     matrix = _part(path, "matrix.mtx")
     assert matrix is not None
     x = as_matrix(read_sparse(matrix).T, path.name)
-    if x.shape != (len(cells), len(features)):
-        raise CurvaeError(
-            f"{path} has a matrix of {x.shape[1]:,} genes × {x.shape[0]:,} cells, {count(len(features), 'gene')} and "
-            f"{count(len(cells), 'barcode')}; get the folder again"
-        )
+    check(
+        x.shape == (len(cells), len(features)),
+        f"{path} has a matrix of {x.shape[1]:,} genes × {x.shape[0]:,} cells, {count(len(features), 'gene')} and "
+        f"{count(len(cells), 'barcode')}; get the folder again",
+    )
     width = min(map(len, features), default=1)
     ids, names, kinds = ([line[j] for line in features] if j < width else None for j in range(3))
     return _of_10x(path, x, texts_of([line[0] for line in cells]), ids, names, kinds)
@@ -487,8 +486,7 @@ def _choose(
     if asked == "all":
         return np.arange(len(stored)), int(stored.sum())
     places = np.flatnonzero(stored)
-    if not len(places):
-        raise CurvaeError(f"{cells.path.name} holds no count but 0; name the layer that holds counts with `layer=…`")
+    check(len(places), f"{cells.path.name} holds no count but 0; name the layer that holds counts with `layer=…`")
     if silent := len(stored) - len(places):
         messages.note(f"left out because no cell has a count of them: {count(silent, 'gene')}.")
     most = asked if asked is not None else _GENES if len(places) >= _MANY else len(places)
@@ -527,12 +525,12 @@ def _figures(
             squares += np.bincount(block.indices, logs**2, genes)
             np.add.at(sums, (codes[cell], block.indices), logs)
         start += block.shape[0]
-    if wrong:
-        raise CurvaeError(
-            f"{cells.path.name} has {count(wrong, 'value')} that {'is' if wrong == 1 else 'are'} negative, NaN or "
-            f"infinite, the first {first}; counts are whole numbers from 0 on: correct them, or name another layer "
-            "with `layer=…`"
-        )
+    check(
+        not wrong,
+        f"{cells.path.name} has {count(wrong, 'value')} that {'is' if wrong == 1 else 'are'} negative, NaN or "
+        f"infinite, the first {first}; counts are whole numbers from 0 on: correct them, or name another layer with "
+        "`layer=…`",
+    )
     return stored, (squares - (sums**2 / np.maximum(sizes, 1)[:, None]).sum(0)) / max(1, len(codes))
 
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
-from ..errors import CurvaeError, FixableError
+from ..errors import CurvaeError, FixableError, check
 from ..models.likelihoods.base import row_blocks
 from . import memory
 from .disk import DiskMatrix, Texts, count_empty, in_memory, repeated_texts
@@ -183,8 +183,10 @@ class Dataset:
 
     def __post_init__(self) -> None:
         rows, features = self.x.shape
-        if len(self.names) != features or math.prod(self.shape) != features:
-            raise CurvaeError(f"{count(features, 'feature')}, {count(len(self.names), 'name')} and shape {self.shape}")
+        check(
+            len(self.names) == features == math.prod(self.shape),
+            f"{count(features, 'feature')}, {count(len(self.names), 'name')} and shape {self.shape}",
+        )
         for what in ("ids", "labels", "groups", "exposure"):
             if (values := getattr(self, what)) is not None and values.shape != (rows,):
                 raise CurvaeError(f"{count(rows, 'row')} but {what} of shape {values.shape}; give one per row")
@@ -218,8 +220,10 @@ class Dataset:
         """
         rows = np.asarray(index) if len(index) else np.zeros(0, dtype=np.intp)
         if rows.dtype == bool:
-            if rows.shape != (len(self),):
-                raise CurvaeError(f"a mask of shape {rows.shape} cannot choose among {count(len(self), 'row')}")
+            check(
+                rows.shape == (len(self),),
+                f"a mask of shape {rows.shape} cannot choose among {count(len(self), 'row')}",
+            )
             rows = np.flatnonzero(rows)
         return self._map(lambda values: values[rows])
 
@@ -293,10 +297,8 @@ def _hash_texts(texts: Sequence[str] | Texts | None, digest: hashlib._Hash) -> N
 def as_matrix(x: Any, what: str = "x") -> Matrix:
     """Convert numbers to a matrix of float64, or of float32 if they are no finer; sparse ones to a csr_array."""
     values = x if issparse(x) else np.asarray(x)
-    if values.dtype.kind not in "biuf":
-        raise CurvaeError(f"{what} holds {values.dtype}, not real numbers; convert it to float")
-    if values.ndim != 2:
-        raise CurvaeError(f"{what} has shape {values.shape}; give (rows, features)")
+    check(values.dtype.kind in "biuf", f"{what} holds {values.dtype}, not real numbers; convert it to float")
+    check(values.ndim == 2, f"{what} has shape {values.shape}; give (rows, features)")
     dtype = np.float32 if values.dtype in (np.float16, np.float32) else np.float64
     if not issparse(values):
         return np.ascontiguousarray(values, dtype=dtype)
@@ -309,10 +311,9 @@ def as_matrix(x: Any, what: str = "x") -> Matrix:
 
 def check_ids(ids: Texts, what: str = "ids", fix: str = "make ids unique or use another column") -> None:
     """Raise unless ids are unique and none is empty."""
-    if empty := count_empty(ids):
-        raise CurvaeError(f"{what}: {count(empty, 'row')} without an id; give every row one")
-    if (twice := repeated_texts(ids)).size:
-        raise CurvaeError(f"{what}: {quoted(twice)} given more than once; {fix}")
+    empty, twice = count_empty(ids), repeated_texts(ids)
+    check(not empty, f"{what}: {count(empty, 'row')} without an id; give every row one")
+    check(not len(twice), f"{what}: {quoted(twice)} given more than once; {fix}")
 
 
 def from_arrays(
@@ -710,8 +711,7 @@ def _column_from_json(entry: Any, place: int) -> Column:
 
 
 def _expect(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise CurvaeError(f"the stored description of the data is malformed: {otherwise}; train again")
+    check(holds, f"the stored description of the data is malformed: {otherwise}; train again")
 
 
 # Scaling of columns to mean 0 and variance 1.
@@ -1050,10 +1050,10 @@ def resolve_missing(
         return fill(x, np.nan), None
     if missing == "drop":
         kept = complete_rows(x)
-        if not len(kept):
-            raise CurvaeError(
-                f'every row has a missing value, counted by column: {where}; use `missing="mean"` or `missing="model"`'
-            )
+        check(
+            len(kept),
+            f'every row has a missing value, counted by column: {where}; use `missing="mean"` or `missing="model"`',
+        )
         messages.note(f"left out for missing values: {count(x.shape[0] - len(kept), 'row')}, by column {where}.")
         return x[kept], kept
     assert fills is not None

@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, check
 from .files import one_line, reading
 
 __all__ = [
@@ -84,8 +84,10 @@ class RowFile(ABC):
         """Read the rows from `start` to `stop` of the file as it is."""
 
     def _require_unchanged(self) -> None:
-        if self._current_stat() != self._stat:
-            raise CurvaeError(f"{self.name} was changed while it was being read; restore it and resume, or start again")
+        check(
+            self._current_stat() == self._stat,
+            f"{self.name} was changed while it was being read; restore it and resume, or start again",
+        )
 
     def _current_stat(self) -> tuple[int, int]:
         try:
@@ -100,8 +102,7 @@ class RowFile(ABC):
             values = np.fromfile(self.path, dtype, count, offset=offset)
         except OSError as error:
             raise CurvaeError(f"{self.name} cannot be read: {one_line(error)}; restore it and resume") from error
-        if len(values) != count:
-            raise CurvaeError(f"{self.name} ends too early; write it again")
+        check(len(values) == count, f"{self.name} ends too early; write it again")
         return values
 
 
@@ -326,11 +327,10 @@ def _chosen(index: range | NDArray[np.int64], chosen: Any) -> range | NDArray[np
     places = np.flatnonzero(places) if places.dtype == bool else places.astype(np.int64, copy=False)
     if not isinstance(index, range):
         return index[places]
-    if places.size and not (-len(index) <= places.min() and places.max() < len(index)):
+    places = np.where(places < 0, places + len(index), places)
+    if places.size and not 0 <= places.min() <= places.max() < len(index):
         raise IndexError(f"there are {len(index):,} rows")
-    if places.size and places.min() < 0:
-        places = np.where(places < 0, places + len(index), places)
-    return places + index.start if index.start else places
+    return places + index.start
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError, require
+from ..errors import CurvaeError, check, require
 from ..settings.factors import NAME
 from . import memory
 
@@ -154,17 +154,13 @@ _OTHERS = {
 
 def refuse_dangling(path: Path) -> None:
     """Raise for a symbolic link that leads nowhere: to something that does not exist, or back to itself."""
-    if not path.is_symlink():
+    if not path.is_symlink() or path.exists():
         return
     try:
         path.stat()
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise CurvaeError(f"{path} is a loop of symbolic links; fix the link, or give another path") from error
-        if not path.exists():
-            raise CurvaeError(
-                f"{path} is a dangling link to {path.readlink()}; fix the link, or give another path"
-            ) from error
+        what = "a loop of symbolic links" if error.errno == errno.ELOOP else f"a dangling link to {path.readlink()}"
+        raise CurvaeError(f"{path} is {what}; fix the link, or give another path") from error
 
 
 def require_file(path: Path, what: str = "") -> None:
@@ -174,8 +170,7 @@ def require_file(path: Path, what: str = "") -> None:
     `FileNotFoundError`, so that the caller can say what is expected there.
     """
     refuse_dangling(path)
-    if what and not path.exists():
-        raise CurvaeError(f"there is no {what} {path}; check the name")
+    check(not what or path.exists(), f"there is no {what} {path}; check the name")
     if (other := _OTHERS.get(stat.S_IFMT(path.stat().st_mode))) is not None:
         raise CurvaeError(f"{path} is {other}")
 
@@ -362,10 +357,8 @@ def scan(path: Path, wanted: str = "a table with a header and rows", messages: M
             break
     else:
         text = False
-    if not text:
-        raise CurvaeError(f"{path.name} is not a text file; save it as CSV, or rename it after its format")
-    if blank:
-        raise CurvaeError(f"{path.name} is empty; give {wanted}")
+    check(text, f"{path.name} is not a text file; save it as CSV, or rename it after its format")
+    check(not blank, f"{path.name} is empty; give {wanted}")
     if messages is not None and encoding == "latin-1":
         messages.note("the file is not UTF-8 and was read as Latin-1.")
     return TextFile(path, encoding, max(marks["\n"], marks["\r"]) + 1, marks['"'])
@@ -521,8 +514,7 @@ class TextTable:
         with self._file.open() as stream:
             head = list(islice(filter(str.strip, stream), HEAD))
         self._separator, records = sniff(head, short_header=True)
-        if not records:
-            raise CurvaeError(f"{path.name} has no separate columns; separate them by commas, semicolons or tabs")
+        check(records, f"{path.name} has no separate columns; separate them by commas, semicolons or tabs")
         self.names, self._headed = _header(path, records, known, messages)
         check_cells(path, pd.DataFrame([self.names], columns=self.names), "the header")
         cells = [cell for record in split(head, self._separator, blanks=False) for cell in record[1:]]

@@ -16,7 +16,7 @@ from scipy.sparse import coo_array, csr_array, issparse, vstack
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh, svds
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, check
 from .dataset import has_missing
 from .files import count, quoted
 
@@ -91,23 +91,21 @@ class Graph:
     directed: bool = False
 
     def __post_init__(self) -> None:
-        if self.names.ndim != 1 or self.names.dtype.kind != "U":
-            raise CurvaeError("names must be an array of texts, one per node")
+        check(self.names.ndim == 1 and self.names.dtype.kind == "U", "names must be an array of texts, one per node")
         repeated = pd.Series(self.names, dtype=object).duplicated().to_numpy()
         if repeated.any():
             raise CurvaeError(f"nodes of the same name: {quoted(np.unique(self.names[repeated]))}; make names unique")
         self._check_edges()
         width = len(self.feature_names)
-        if self.features is None and width:
-            raise CurvaeError(f"{count(width, 'feature name')} without features; give both")
-        if self.features is not None:
-            if self.features.shape != (self.n_nodes, width):
-                raise CurvaeError(
-                    f"features of shape {self.features.shape} for {count(self.n_nodes, 'node')} and "
-                    f"{count(width, 'feature name')}; give one row per node and one name per column"
-                )
-            if has_missing(self.features):
-                raise CurvaeError("features contain missing or infinite values; replace them")
+        if self.features is None:
+            check(not width, f"{count(width, 'feature name')} without features; give both")
+        else:
+            check(
+                self.features.shape == (self.n_nodes, width),
+                f"features of shape {self.features.shape} for {count(self.n_nodes, 'node')} and "
+                f"{count(width, 'feature name')}; give one row per node and one name per column",
+            )
+            check(not has_missing(self.features), "features contain missing or infinite values; replace them")
         if self.labels is not None and self.labels.shape != self.names.shape:
             raise CurvaeError(
                 f"{count(self.n_nodes, 'node')} but labels of shape {self.labels.shape}; give one per node"
@@ -115,21 +113,26 @@ class Graph:
 
     def _check_edges(self) -> None:
         edges, weights = self.edges, self.weights
-        if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype != np.int64:
-            raise CurvaeError(f"edges of shape {edges.shape} and type {edges.dtype}; give int64 of shape (edges, 2)")
-        if edges.size and (edges.min() < 0 or edges.max() >= self.n_nodes):
-            raise CurvaeError(f"an edge leads to a node that is not among the {self.n_nodes:,}; number nodes from 0")
-        wrong = edges[:, 0] == edges[:, 1] if self.directed else edges[:, 0] >= edges[:, 1]
-        if wrong.any() or (np.diff(edges @ [self.n_nodes, 1]) <= 0).any():
-            kind = "i ≠ j" if self.directed else "i < j"
-            raise CurvaeError(f"edges must be sorted pairs {kind}, each once; curvae.data.load_graph makes them so")
+        check(
+            edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype == np.int64,
+            f"edges of shape {edges.shape} and type {edges.dtype}; give int64 of shape (edges, 2)",
+        )
+        check(
+            not edges.size or 0 <= edges.min() <= edges.max() < self.n_nodes,
+            f"an edge leads to a node that is not among the {self.n_nodes:,}; number nodes from 0",
+        )
+        right = edges[:, 0] != edges[:, 1] if self.directed else edges[:, 0] < edges[:, 1]
+        check(
+            right.all() and (np.diff(edges @ [self.n_nodes, 1]) > 0).all(),
+            f"edges must be sorted pairs {'i ≠ j' if self.directed else 'i < j'}, each once; curvae.data.load_graph "
+            "makes them so",
+        )
         if weights is not None:
-            if weights.shape != (len(edges),):
-                raise CurvaeError(
-                    f"{count(len(edges), 'edge')} but weights of shape {weights.shape}; give one per edge"
-                )
-            if not bool((np.isfinite(weights) & (weights > 0)).all()):
-                raise CurvaeError("weights must be positive and finite")
+            check(
+                weights.shape == (len(edges),),
+                f"{count(len(edges), 'edge')} but weights of shape {weights.shape}; give one per edge",
+            )
+            check((np.isfinite(weights) & (weights > 0)).all(), "weights must be positive and finite")
 
     @property
     def n_nodes(self) -> int:
@@ -219,8 +222,10 @@ def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed:
         >>> [len(part) for part in (split.train, split.validation, split.test, split.test_absent)]
         [2, 1, 2, 2]
     """
-    if not (validation >= 0 and test >= 0 and validation + test < 1):
-        raise CurvaeError(f"shares of {validation} and {test} leave nothing to train on; give shares that sum below 1")
+    check(
+        validation >= 0 and test >= 0 and validation + test < 1,
+        f"shares of {validation} and {test} leave nothing to train on; give shares that sum below 1",
+    )
     sizes = [int(share * graph.n_edges + 1e-9) for share in (validation, test)]  # 0.29 · 100 is 28.999…
     for name, share, size in zip(("validation", "test"), (validation, test), sizes, strict=True):
         if share > 0 and size == 0:
@@ -250,11 +255,10 @@ def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: st
     nodes, (i, j) = np.arange(graph.n_nodes, dtype=np.int64), graph.edges.T
     starts = nodes * (graph.n_nodes - 1) if graph.directed else nodes * (2 * graph.n_nodes - nodes - 1) // 2
     absent = graph.n_nodes * (graph.n_nodes - 1) // (1 if graph.directed else 2) - graph.n_edges
-    if absent < number:
-        raise CurvaeError(
-            f"the graph is too dense: {count(absent, 'pair')} of nodes without an edge where {number:,} are "
-            f"needed; {fix}"
-        )
+    check(
+        number <= absent,
+        f"the graph is too dense: {count(absent, 'pair')} of nodes without an edge where {number:,} are needed; {fix}",
+    )
     ranks = random.choice(absent, number, replace=False)
     # The rank among pairs without an edge skips the edges before it.
     present = starts[i] + (j - (j > i) if graph.directed else j - i - 1)
@@ -566,22 +570,21 @@ def neighbourhood_ranks(
         >>> neighbourhood_ranks(path, np.array([[0.0, 2.0, 1.0], [2.0, 0.0, 1.0], [1.0, 1.0, 0.0]]))
         (0.5, 2.0)
     """
-    if not graph.n_edges:
-        raise CurvaeError("a graph without edges has no neighbourhoods; give one with edges")
+    check(graph.n_edges, "a graph without edges has no neighbourhoods; give one with edges")
     chosen = np.arange(graph.n_nodes) if nodes is None else nodes
     adjacency = graph.links()
-    if not np.diff(adjacency.indptr)[chosen].any():
-        raise CurvaeError("none of the chosen nodes has a neighbour; choose nodes with edges")
+    check(np.diff(adjacency.indptr)[chosen].any(), "none of the chosen nodes has a neighbour; choose nodes with edges")
     given: Any = distances if callable(distances) else np.asarray(distances)
     step = max(1, _BLOCK // graph.n_nodes)
     precisions, ranks = [], []
     for start in range(0, len(chosen), step):
         stop = min(start + step, len(chosen))
         block = np.asarray(given(start, stop) if callable(distances) else given[start:stop])
-        if block.shape != (stop - start, graph.n_nodes):
-            raise CurvaeError(f"distances of shape {block.shape} for rows {start} to {stop}; give one column per node")
-        if np.isnan(block).any():
-            raise CurvaeError("distances are not numbers; the model has diverged: lower the learning rate")
+        check(
+            block.shape == (stop - start, graph.n_nodes),
+            f"distances of shape {block.shape} for rows {start} to {stop}; give one column per node",
+        )
+        check(not np.isnan(block).any(), "distances are not numbers; the model has diverged: lower the learning rate")
         for node, row in zip(chosen[start:stop], block, strict=True):
             neighbours = adjacency.indices[adjacency.indptr[node] : adjacency.indptr[node + 1]]
             if len(neighbours):

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, issparse, triu
 from scipy.sparse.csgraph import connected_components
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, check
 from . import memory
 from .dataset import (
     Column,
@@ -176,8 +176,10 @@ def load_graph(
     """
     asked = NodeRequest(nodes, label, features, features_file, categorical, isolated, missing)
     ends = None if source_column is None or target_column is None else (source_column, target_column)
-    if (source_column, target_column) != (ends or (None, None)):
-        raise CurvaeError("an edge has two nodes; give both `source_column=…` and `target_column=…`")
+    check(
+        (source_column, target_column) == (ends or (None, None)),
+        "an edge has two nodes; give both `source_column=…` and `target_column=…`",
+    )
     try:
         raw = _read(source, weighted, header, ends)
         if raw.header and (set(raw.header) <= set(known) or (nodes is not None and names_nodes(nodes, raw.header))):
@@ -205,12 +207,10 @@ def _read(source: Any, weighted: bool, header: bool | None, ends: Ends | None) -
     reader = _file_reader(source) if isinstance(source, Path) else next(reader for fits, reader in readers if fits)
     if reader is read_edge_list:
         return reader(source, weighted, header, ends)
-    if header is not None:
-        raise CurvaeError(f"{name} is no list of edges in a text file, which alone has a header; leave out `header=…`")
+    check(header is None, f"{name} is no list of edges in a text file, which alone has a header; leave out `header=…`")
     if reader in (from_frame, read_parquet_edges):
         return reader(source, weighted, ends=ends)
-    if ends is not None:
-        raise CurvaeError(f"{name} is no table of edges; leave out `source_column=…` and `target_column=…`")
+    check(ends is None, f"{name} is no table of edges; leave out `source_column=…` and `target_column=…`")
     return reader(source, weighted)
 
 
@@ -219,10 +219,11 @@ def _file_reader(path: Path) -> Callable[..., RawGraph]:
     name = path.name.lower().removesuffix(".gz")
     if (known := next((reader for ending, reader in GRAPH_FILES.items() if name.endswith(ending)), None)) is not None:
         return known
-    if name.endswith((".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".npy", ".pkl", ".gpickle", ".pt")):
-        raise CurvaeError(
-            f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges"
-        )
+    others = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".npy", ".pkl", ".gpickle", ".pt")
+    check(
+        not name.endswith(others),
+        f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges",
+    )
     with open_file(path) as stream:
         start = stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     # As a list of edges the sizes of a matrix would be an edge.
@@ -385,8 +386,10 @@ def read_edge_list(path: Path, weighted: bool, header: bool | None = None, ends:
         return f"line {np.delete(np.arange(1, lines.total + 1), lines.skipped)[row + skipped]}"
 
     names, links = number_nodes(path.name, names, codes[:, skipped:], where, f"give {_WANTED}")
-    if not any(re.search(r"\w", record[right]) for record in records):  # an arrow, or another format
-        raise CurvaeError(f"{path.name} has {first[right]!r} instead of a second name; remove it")
+    check(
+        any(re.search(r"\w", record[right]) for record in records),  # else it is an arrow, or another format
+        f"{path.name} has {first[right]!r} instead of a second name; remove it",
+    )
     named = (first[left], first[right]) if header else ()
     raw = RawGraph(path.name, names, links, header=pair if header and doubtful else (), ends=named, messages=messages)
     if weighted:
@@ -514,10 +517,8 @@ class _Lines:
                 elif not whole:
                     break
         self.total = number + 1 if whole else file.lines
-        if not self.head:
-            raise CurvaeError(f"{file.path.name} contains only comments; give {_WANTED}")
-        if any(_CONTROL.search(line) for line in self.head):
-            raise CurvaeError(f"{file.path.name} is not a text file; give {_WANTED}")
+        check(self.head, f"{file.path.name} contains only comments; give {_WANTED}")
+        check(not any(map(_CONTROL.search, self.head)), f"{file.path.name} is not a text file; give {_WANTED}")
 
     def check(self, separator: str, width: int) -> CurvaeError:
         """Raise for the first line with an open quote or another number of fields; if none has, return an error."""
@@ -543,10 +544,10 @@ def _sniff(lines: _Lines) -> tuple[str, list[list[str]]]:
     if separator == "," and _commas_are_decimal(spaced := split(lines.head, BLANKS)):
         separator, records = BLANKS, spaced
     widths = {len(record) for record in records}
-    if widths <= {1}:
-        raise CurvaeError(
-            f"{lines.file.path.name} has one column; give {_WANTED}, separated by blanks, tabs, commas or semicolons"
-        )
+    check(
+        not widths <= {1},
+        f"{lines.file.path.name} has one column; give {_WANTED}, separated by blanks, tabs, commas or semicolons",
+    )
     if len(widths) > 1:
         raise lines.check(separator, len(records[0]))
     return separator, records
@@ -612,13 +613,12 @@ def end_columns(
         (0, 1)
     """
     path, columns = Path(source), list(header or (str(number + 1) for number in range(width)))
-    if width < 2:
-        raise CurvaeError(f"{path.name} has one column or none; give two that name nodes")
+    check(width > 1, f"{path.name} has one column or none; give two that name nodes")
     if ends is not None:
         for role, name in zip(("source_column", "target_column"), ends, strict=True):
             require_column(path, role, name, columns)
-        if ends[0] == ends[1]:
-            raise CurvaeError(f"`source_column=…` and `target_column=…` both are {ends[0]!r}; name two columns")
+        left, right = ends
+        check(left != right, f"`source_column=…` and `target_column=…` both are {left!r}; name two columns")
         return columns.index(ends[0]), columns.index(ends[1])
     found = named_ends(header) if header else None
     if found is None and width > 3:
@@ -641,8 +641,7 @@ def weight_column(source: str, header: Sequence[str] | None, width: int, ends: t
     folded = [cell.strip().casefold() for cell in header or ()]
     named = [folded.index(name) for name in _WEIGHTS if name in folded]
     others = [column for column in range(width) if column not in ends]
-    if not others:
-        raise CurvaeError(f"{source} has no third column for weights; add it, or leave out `weighted=True`")
+    check(others, f"{source} has no third column for weights; add it, or leave out `weighted=True`")
     if not (found := [column for column in named if column in others]) and header and len(others) > 1:
         raise CurvaeError(
             f"{source} has several columns beside the names, {quoted([header[column] for column in others])}, none of "
@@ -693,8 +692,7 @@ def from_networkx(graph: Any, weighted: bool, source: str = "the networkx graph"
     Nodes are named as they print, and their data become attributes. The weight of an edge is its attribute "weight".
     """
     names = np.array([str(node) for node in graph], dtype=np.str_)
-    if np.unique(names).size < names.size:
-        raise CurvaeError(f"{source} has different nodes that print alike; relabel them")
+    check(len(np.unique(names)) == len(names), f"{source} has different nodes that print alike; relabel them")
     place = {node: i for i, node in enumerate(graph)}
     links = np.array([(place[a], place[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
     raw = RawGraph(source, names, links, directed=graph.is_directed())
@@ -718,8 +716,7 @@ def from_geometric(data: Any, weighted: bool) -> RawGraph:
         raise CurvaeError(f"{source} has {nodes:,} nodes and an edge to node {links.max():,}; set `num_nodes`")
     raw = RawGraph(source, np.arange(nodes).astype(np.str_), links)
     weights = next((value.reshape(-1) for value in values if value is not None and value.size == len(links)), None)
-    if weighted and weights is None:
-        raise CurvaeError(f"{source} has no `edge_weight`; set it, or leave out `weighted=True`")
+    check(not weighted or weights is not None, f"{source} has no `edge_weight`; set it, or leave out `weighted=True`")
     raw.set_weights(weights, weighted)
     if x is not None:
         raw.features = x.reshape(nodes, -1).astype(np.float64)
@@ -741,15 +738,14 @@ def from_matrix(matrix: Any, weighted: bool, source: str = "the matrix", first: 
         first: number of the first node.
     """
     rows, columns = matrix.shape
-    if rows != columns:
-        raise CurvaeError(
-            f"{source} is {rows:,} × {columns:,}; give a square matrix, with one row and one column per node"
-        )
+    check(
+        rows == columns,
+        f"{source} is {rows:,} × {columns:,}; give a square matrix, with one row and one column per node",
+    )
     memory.require(100 * rows, f"{source} ({rows:,} nodes)", fix="give a smaller graph")
     matrix = csr_array(as_matrix(matrix, source), dtype=np.float64, copy=True)
     matrix.eliminate_zeros()
-    if not np.isfinite(matrix.data).all():
-        raise CurvaeError(f"{source} holds missing or infinite values; replace them")
+    check(np.isfinite(matrix.data).all(), f"{source} holds missing or infinite values; replace them")
     known = matrix if weighted else matrix.astype(bool)
     symmetric = (known != known.T).nnz == 0
     entries = coo_array(triu(matrix) if symmetric else matrix)
@@ -811,21 +807,19 @@ def from_pairs(source: Any, weighted: bool) -> RawGraph:
     except Exception as error:  # other libraries may raise anything
         raise CurvaeError(f"{what} cannot be read; give {_FORMS}") from error
     square = pairs.ndim == 2 and pairs.shape[0] == pairs.shape[1] > 2
-    for wrong, why in (
-        (pairs.ndim and not pairs.size, "no edges; give at least one"),
-        (square, f"shape {pairs.shape}; convert an adjacency matrix to a scipy.sparse.csr_array"),
-        (pairs.ndim != 2 or pairs.shape[1] != 2, f"shape {pairs.shape}; give {_FORMS}"),
-        (weighted, "no weights; give a frame with a column 'weight', or leave out `weighted=True`"),
+    for right, otherwise in (
+        (pairs.size or not pairs.ndim, "no edges; give at least one"),
+        (not square, f"shape {pairs.shape}; convert an adjacency matrix to a scipy.sparse.csr_array"),
+        (pairs.ndim == 2 and pairs.shape[1] == 2, f"shape {pairs.shape}; give {_FORMS}"),
+        (not weighted, "no weights; give a frame with a column 'weight', or leave out `weighted=True`"),
     ):
-        if wrong:
-            raise CurvaeError(f"{what} has {why}")
+        check(right, f"{what} has {otherwise}")
     if pairs.dtype.kind == "f" and bool((pairs % 1 == 0).all()):
         pairs = pairs.astype(np.int64)
     if pairs.dtype.kind in "iu":
         codes, numbers = pd.factorize(pairs.ravel(), sort=True)
         return RawGraph(what, numbers.astype(np.str_), codes.reshape(-1, 2))
-    if pairs.dtype.kind not in "UO":
-        raise CurvaeError(f"{what} holds {pairs.dtype}; give whole numbers or texts")
+    check(pairs.dtype.kind in "UO", f"{what} holds {pairs.dtype}; give whole numbers or texts")
     return RawGraph(what, *number_nodes(what, *code_nodes(*(pd.Series(column) for column in pairs.T))))
 
 
@@ -878,15 +872,12 @@ def _normalise(source: str, root: ElementTree.Element) -> None:
     """Check a document and bring it to the form that networkx reads."""
     space, bracket, tag = root.tag.rpartition("}")
     space += bracket
-    if tag != "graphml":
-        raise CurvaeError(f"{source} has <{tag}> instead of <graphml>; save it as GraphML")
+    check(tag == "graphml", f"{source} has <{tag}> instead of <graphml>; save it as GraphML")
     for element in root.iter():
         element.tag = element.tag if "}" in (tag := element.tag.removeprefix(space)) else _SPACE + tag
     found = {tag: list(root.iter(_SPACE + tag)) for tag in (*_NEEDED, "graph", "hyperedge")}
-    if len(found["graph"]) != 1:
-        raise CurvaeError(f"{source} has {len(found['graph'])} graphs; give one graph a file")
-    if found["hyperedge"]:
-        raise CurvaeError(f"{source} has a hyperedge; give edges between two nodes")
+    check(len(found["graph"]) == 1, f"{source} has {len(found['graph'])} graphs; give one graph a file")
+    check(not found["hyperedge"], f"{source} has a hyperedge; give edges between two nodes")
     _check_elements(source, found)
     _normalise_data(root, found["data"], found["key"])
     for number, edge in enumerate(found["edge"]):
@@ -1023,15 +1014,16 @@ def merge_links(raw: RawGraph, directed: bool = False) -> Graph:
         directed: whether each direction of an edge is kept.
     """
     messages, nodes = raw.messages, len(raw.names)
-    if directed and raw.directed is False:
-        raise CurvaeError(f"the edges of {raw.source} have no direction; leave out `directed=True`")
+    check(
+        not directed or raw.directed is not False,
+        f"the edges of {raw.source} have no direction; leave out `directed=True`",
+    )
     if directed and raw.ends:
         messages.note("edges lead from {!r} to {!r}.".format(*raw.ends))
     keep = raw.links[:, 0] != raw.links[:, 1]
     if loops := int((~keep).sum()):
         messages.note(f"left out: {count(loops, 'self loop')}.")
-    if not keep.any():
-        raise CurvaeError(f"{raw.source} has no edges{' between different nodes' if loops else ''}; give at least one")
+    check(keep.any(), f"{raw.source} has no edges{' between different nodes' if loops else ''}; give at least one")
     edges, weights = _merge_arcs(raw, keep, directed)
     alone = np.bincount(edges.ravel(), minlength=nodes) == 0
     if alone.any():
@@ -1115,13 +1107,14 @@ class NodeRequest:
     missing: Filling = "error"
 
     def __post_init__(self) -> None:
-        if self.missing not in get_args(Filling):
-            raise CurvaeError(f"missing is {self.missing!r}; use one of {', '.join(get_args(Filling))}")
-        for name in ("features", "categorical"):
-            if isinstance(text := getattr(self, name), str):
-                raise CurvaeError(f"{name} is the text {text!r}; give a list of columns")
-        if self.isolated and self.nodes is None:
-            raise CurvaeError("only a table of nodes can name nodes without edges; give it with `nodes=…`")
+        known = get_args(Filling)
+        check(self.missing in known, f"missing is {self.missing!r}; use one of {', '.join(known)}")
+        for name, given in (("features", self.features), ("categorical", self.categorical)):
+            check(not isinstance(given, str), f"{name} is the text {given!r}; give a list of columns")
+        check(
+            not self.isolated or self.nodes is not None,
+            "only a table of nodes can name nodes without edges; give it with `nodes=…`",
+        )
 
     @property
     def columns(self) -> list[str]:
@@ -1162,10 +1155,10 @@ def describe_nodes(raw: RawGraph, asked: NodeRequest) -> None:
         _add_columns(raw, _match(raw, asked.features_file, asked), asked, automatic=not asked.columns)
     elif found is not None:
         _add_columns(raw, found, asked, automatic)
-    if aside and raw.features is None:
-        raise CurvaeError(
-            "`features_file` has no column of numbers; give one, or name text columns with `categorical=…`"
-        )
+    check(
+        not aside or raw.features is not None,
+        "`features_file` has no column of numbers; give one, or name text columns with `categorical=…`",
+    )
 
 
 def _match(raw: RawGraph, nodes: NodeTable, asked: NodeRequest) -> _NodeRows:
@@ -1178,18 +1171,20 @@ def _match(raw: RawGraph, nodes: NodeTable, asked: NodeRequest) -> _NodeRows:
     key, ids = max(candidates.items(), key=lambda item: int((known.get_indexer(pd.Index(item[1])) >= 0).sum()))
     check_ids(ids, f"column {key!r} of {source}", fix="give one row per node")
     added = ids[known.get_indexer(pd.Index(ids)) < 0]
-    if len(added) == len(ids):
-        raise CurvaeError(
-            f"{source} names {quoted(ids[:2])} in column {key!r} and {raw.source} has nodes "
-            f"{quoted(raw.names[:2])}: no name is in both; use the same names"
-        )
+    check(
+        len(added) < len(ids),
+        f"{source} names {quoted(ids[:2])} in column {key!r} and {raw.source} has nodes {quoted(raw.names[:2])}: no "
+        "name is in both; use the same names",
+    )
     if len(added) and not asked.isolated:
         raise CurvaeError(
             f"{source} names {count(len(added), 'node')} that {raw.source} does not have: {quoted(added)}; "
             "remove them, or add them without edges with `isolated=True`"
         )
-    if len(added) and raw.features is not None:
-        raise CurvaeError(f"{raw.source} has features for its own nodes only; leave out `isolated=True`")
+    check(
+        not len(added) or raw.features is None,
+        f"{raw.source} has features for its own nodes only; leave out `isolated=True`",
+    )
     raw.names = np.concatenate([raw.names, added])
     if raw.labels is not None:
         raw.labels = np.concatenate([raw.labels, np.full(len(added), "")])
@@ -1197,8 +1192,7 @@ def _match(raw: RawGraph, nodes: NodeTable, asked: NodeRequest) -> _NodeRows:
     if len(absent := raw.names[rows < 0]):
         needed = nodes is asked.features_file or (asked.features_file is None and bool(asked.columns))
         what = f"{source} has no row for {count(len(absent), 'node')} of {raw.source}: {quoted(absent)}"
-        if needed and asked.missing == "error":
-            raise CurvaeError(f'{what}; add them, or use `missing="mean"`')
+        check(not needed or asked.missing != "error", f'{what}; add them, or use `missing="mean"`')
         raw.messages.warn(f"{what}; add them.")
     return _NodeRows(table, key, ids, rows)
 
@@ -1214,8 +1208,7 @@ def _node_table(nodes: NodeTable, asked: Sequence[str], messages: Messages) -> F
     if isinstance(nodes, pd.DataFrame):
         path = Path("the table of nodes")
         frame = named_frame(path, nodes)
-        if frame.empty:
-            raise CurvaeError(f"{path} is empty; give one row per node")
+        check(not frame.empty, f"{path} is empty; give one row per node")
         return FrameTable(path, frame)
     path = Path(nodes)
     require_file(path, "table of nodes")
@@ -1245,12 +1238,14 @@ def _add_columns(raw: RawGraph, nodes: _NodeRows, asked: NodeRequest, automatic:
     names = tuple(name for column in columns for name in column.features)
     figures = column_statistics(x)
     where = missing_by_column(figures, names)
-    if figures.has_missing and asked.missing == "error":
-        raise CurvaeError(
-            f'{source.name} has missing values of nodes, counted by column: {where}; use `missing="mean"`'
-        )
-    if not figures.present.all():
-        raise CurvaeError(f"{source.name} has columns without a single value: {where}; leave them out of `features=…`")
+    check(
+        not figures.has_missing or asked.missing != "error",
+        f'{source.name} has missing values of nodes, counted by column: {where}; use `missing="mean"`',
+    )
+    check(
+        figures.present.all(),
+        f"{source.name} has columns without a single value: {where}; leave them out of `features=…`",
+    )
     raw.features = resolve_missing(x, names, figures.mean, asked.missing, raw.messages)[0]
     raw.feature_names = names
 
@@ -1299,12 +1294,13 @@ def read_matrix(source: Any, messages: Messages) -> tuple[str, Matrix]:
         path = Path(source)
         require_file(path, "file of features")
         name, ending = path.name, path.name.lower().removesuffix(".gz")
-        if not ending.endswith((".npz", ".npy", ".mtx")):
-            raise CurvaeError(f"{name} is no matrix of features; give a .npz, .npy, .csv or .parquet file")
+        check(
+            ending.endswith((".npz", ".npy", ".mtx")),
+            f"{name} is no matrix of features; give a .npz, .npy, .csv or .parquet file",
+        )
         found = read_npy(path).x if ending.endswith(".npy") else read_sparse(path)
     matrix: Any = as_matrix(found, name)
-    if has_missing(matrix):
-        raise CurvaeError(f"{name} has missing or infinite values; replace them")
+    check(not has_missing(matrix), f"{name} has missing or infinite values; replace them")
     if not issparse(matrix):
         return name, np.ascontiguousarray(matrix, dtype=np.float64)
     matrix = csr_array(matrix, dtype=np.float64, copy=True)
@@ -1326,30 +1322,30 @@ def _add_matrix(raw: RawGraph, listed: NDArray[np.str_] | None, asked: NodeReque
         listed: names in the table of nodes, if there is one.
         asked: what is asked for.
     """
-    if asked.columns:
-        raise CurvaeError("features come from `features_file=…` or from columns of `nodes=…`; leave out one of them")
+    check(not asked.columns, "features come from `features_file=…` or from columns of `nodes=…`; leave out one of them")
     name, matrix = read_matrix(asked.features_file, raw.messages)
     height, names = matrix.shape[0], raw.names
     if listed is not None:
-        if len(listed) != height:
-            raise CurvaeError(
-                f"{name} has {count(height, 'row')} and the table of nodes {len(listed):,}; give equally many"
-            )
+        check(
+            len(listed) == height,
+            f"{name} has {count(height, 'row')} and the table of nodes {len(listed):,}; give equally many",
+        )
         rows = pd.Index(listed).get_indexer(pd.Index(names))
-        if (rows < 0).any():
-            raise CurvaeError(
-                f"the table of nodes has no row for {quoted(names[rows < 0])}, so {name} has none; add them"
-            )
-    elif not all(re.fullmatch(r"\d{1,18}", node) for node in names.tolist()):
-        raise CurvaeError(
-            f"{name} does not say which row belongs to node {str(names[0])!r}; call nodes by the numbers of their "
-            "rows, from 0, or give a table with `nodes=…` in the order of the rows"
+        check(
+            (rows >= 0).all(),
+            f"the table of nodes has no row for {quoted(names[rows < 0])}, so {name} has none; add them",
         )
     else:
+        check(
+            all(re.fullmatch(r"\d{1,18}", node) for node in names.tolist()),
+            f"{name} does not say which row belongs to node {str(names[0])!r}; call nodes by the numbers of their "
+            "rows, from 0, or give a table with `nodes=…` in the order of the rows",
+        )
         rows = names.astype(np.int64)
         rows = rows - int(rows.min() >= 1 and rows.max() == height)
-        if rows.max() >= height:
-            raise CurvaeError(f"{name} has {count(height, 'row')}, none for node {rows.max()}; give one row per node")
+        check(
+            rows.max() < height, f"{name} has {count(height, 'row')}, none for node {rows.max()}; give one row per node"
+        )
     if unused := height - len(rows):
         raw.messages.note(f"left out: {count(unused, 'row')} of {name} without an edge in {raw.source}.")
     raw.features, raw.feature_names = matrix[rows], feature_names(matrix.shape[1])

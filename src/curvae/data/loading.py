@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, check
 from . import memory as machine
 from .cells import CELLS, is_cell_folder, read_cells
 from .dataset import Dataset, Missing, NumberColumns, Schema
@@ -106,11 +106,9 @@ def load(
         >>> data.x.shape, data.label_name, schema.kind
         ((635, 50), 'branch', 'matrix')
     """
-    if missing not in get_args(Missing):
-        raise CurvaeError(f"missing is {missing!r}; use one of {', '.join(get_args(Missing))}")
+    check(missing in get_args(Missing), f"missing is {missing!r}; use one of {', '.join(get_args(Missing))}")
     for name, columns in (("categorical", categorical), ("covariates", covariates)):
-        if isinstance(columns, str):
-            raise CurvaeError(f"{name} is the text {columns!r}; give a list of columns")
+        check(not isinstance(columns, str), f"{name} is the text {columns!r}; give a list of columns")
     given = {"categorical": categorical, "covariates": covariates, "batch_key": batch_key, "genes": genes}
     if fixed := [name for name, value in given.items() if schema is not None and value]:
         raise CurvaeError(f"{_FIXED[fixed[0]]} was set when the model was trained; leave out `{fixed[0]}=…`")
@@ -152,10 +150,10 @@ def _read(
     endings = (*TABLES, *MATRICES, *CELLS)
     graphs = tuple(ending for ending in (".edges", *GRAPH_FILES) if ending not in endings)
     is_graph = path.name.lower().removesuffix(".gz").endswith(graphs) if exists else str(source) in BUILT_IN_GRAPHS
-    if is_graph:
-        raise CurvaeError(
-            f"{source} is a graph; use load_graph or curvae graph, or `graph=True` with curvae compare and diagnose"
-        )
+    check(
+        not is_graph,
+        f"{source} is a graph; use load_graph or curvae graph, or `graph=True` with curvae compare and diagnose",
+    )
     if not exists and str(source) not in BUILT_IN:
         raise not_found(path, BUILT_IN, f"built in are {', '.join(BUILT_IN)}; files may end in {', '.join(endings)}")
     if is_cell_folder(path) or (exists and path.name.lower().endswith(tuple(CELLS)) and not path.is_dir()):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.sparse import csr_array, issparse, load_npz
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, check
 from . import memory
 from .dataset import Column, Dataset, NumberColumns, PixelNames, as_matrix
 from .files import NUMBER, Messages, count, feature_names, fetch, open_file, places, quoted, reading, require_file
@@ -67,24 +67,23 @@ def read_folder(folder: Path) -> RawData:
     messages = Messages()
     if _find_idx(folder, [file.removesuffix(".gz") for file in _CHECKSUMS]):
         return read_mnist("all", folder)
-    if (folder / "config.json").is_file() and (folder / "embedding.csv").is_file():
-        raise CurvaeError(f"{folder} is the folder of a run; give the data that it was trained on, or other data")
+    check(
+        not ((folder / "config.json").is_file() and (folder / "embedding.csv").is_file()),
+        f"{folder} is the folder of a run; give the data that it was trained on, or other data",
+    )
     names = _find(folder, messages)
-    if not names:
-        raise CurvaeError(
-            f"{folder} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder"
-        )
+    check(names, f"{folder} contains no images (.png, .jpg, .bmp, .gif) and no MNIST files; give another folder")
     width, height = _load_image(folder, names[0]).size
     memory.require(4 * len(names) * width * height, f"{folder.name} ({len(names):,} images of {width} × {height})")
     pixels = np.empty((len(names), height, width), dtype=np.float32)
     coloured = 0
     for place, name in enumerate(names):
         image = _load_image(folder, name)
-        if image.size != (width, height):
-            raise CurvaeError(
-                f"images of different sizes in {folder}: {names[0]} is {width} × {height} and "
-                f"{name} {image.width} × {image.height} pixels; resize them to one size"
-            )
+        check(
+            image.size == (width, height),
+            f"images of different sizes in {folder}: {names[0]} is {width} × {height} and "
+            f"{name} {image.width} × {image.height} pixels; resize them to one size",
+        )
         pixels[place], colour = _grey(image)
         coloured += colour
     messages.note("grey levels of the image files were scaled to 0 to 1.")
@@ -165,8 +164,7 @@ def mnist(split: Split = "train", directory: str | Path | None = None) -> Datase
 
 def read_mnist(split: Split, folder: Path | None = None) -> RawData:
     """Read the digits; see `mnist`."""
-    if split not in _PREFIXES:
-        raise CurvaeError(f"split is {split!r}; use one of {', '.join(_PREFIXES)}")
+    check(split in _PREFIXES, f"split is {split!r}; use one of {', '.join(_PREFIXES)}")
     names = [f"{prefix}-{kind}" for prefix in _PREFIXES[split] for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
     if folder is None:
         # A download that broke off leaves only some of the files.
@@ -178,13 +176,15 @@ def read_mnist(split: Split, folder: Path | None = None) -> RawData:
     paths = [found[name] for name in names]
     images, labels = [read_idx(path, 3) for path in paths[::2]], [read_idx(path, 1) for path in paths[1::2]]
     for path, other, pictures, digits in zip(paths[::2], paths[1::2], images, labels, strict=True):
-        if len(pictures) != len(digits):
-            raise CurvaeError(
-                f"{path.name} has {len(pictures):,} images and {other.name} {len(digits):,} labels; "
-                "the two do not belong together"
-            )
-    if len({part.shape[1:] for part in images}) > 1:
-        raise CurvaeError(f"train and test images in {folder.name} differ in size: they do not belong together")
+        check(
+            len(pictures) == len(digits),
+            f"{path.name} has {len(pictures):,} images and {other.name} {len(digits):,} labels; the two do not belong "
+            "together",
+        )
+    check(
+        len({part.shape[1:] for part in images}) == 1,
+        f"train and test images in {folder.name} differ in size: they do not belong together",
+    )
     pixels = np.concatenate(images) if len(images) > 1 else images[0]
     memory.require(4 * pixels.size, f"{folder.name} ({len(pixels):,} images)")
     raw = raw_images("mnist", pixels)
@@ -201,18 +201,17 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """
     with open_file(path) as stream:
         head = stream.read(4 + 4 * dimensions)
-        if len(head) < 4 + 4 * dimensions or head[:4] != bytes([0, 0, 8, dimensions]):
-            raise CurvaeError(
-                f"{path.name} does not start as IDX bytes of {dimensions} dimensions (it starts with "
-                f"{head[:4].hex(' ') or 'nothing'}); get the file again"
-            )
+        check(
+            len(head) == 4 + 4 * dimensions and head[:4] == bytes([0, 0, 8, dimensions]),
+            f"{path.name} does not start as IDX bytes of {dimensions} dimensions (it starts with "
+            f"{head[:4].hex(' ') or 'nothing'}); get the file again",
+        )
         shape = tuple(int(n) for n in np.frombuffer(head, dtype=">u4", offset=4))
         size = math.prod(shape)
         memory.require(size, path.name)
         body = stream.read(size + 1)
-    if len(body) != size:
-        state = "ends too early" if len(body) < size else "is longer than it says"
-        raise CurvaeError(f"{path.name} {state}: its header promises {size:,} values; get the file again")
+    state = "ends too early" if len(body) < size else "is longer than it says"
+    check(len(body) == size, f"{path.name} {state}: its header promises {size:,} values; get the file again")
     return np.frombuffer(body, dtype=np.uint8).reshape(shape)
 
 
@@ -236,10 +235,10 @@ def read_npy(path: Path) -> RawData:
     """Read a .npy array, (rows, features), or (rows, height, width) for images."""
     with reading(path.name, "a .npy array of numbers", Exception):  # a broken file can make the reader raise anything
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if array.ndim not in (2, 3):
-        raise CurvaeError(
-            f"{path.name} has shape {array.shape}; give rows × features, or rows × height × width for grey images"
-        )
+    check(
+        array.ndim in (2, 3),
+        f"{path.name} has shape {array.shape}; give rows × features, or rows × height × width for grey images",
+    )
     memory.require(array.size * 8 + array.nbytes, f"{path.name} ({' × '.join(f'{n:,}' for n in array.shape)})")
     array = np.array(array)  # read it now, since the file may change
     return raw_matrix(path.name, array) if array.ndim == 2 else raw_images(path.name, array)
@@ -276,12 +275,14 @@ def read_matrix_market(path: Path) -> csr_array:
             lines.append(stream.readline())
         header = b"".join(lines)
         rows, columns, entries, layout, field, symmetry = mminfo(BytesIO(header))
-        if field == "complex" or symmetry == "hermitian":
-            raise CurvaeError(f"{path.name} holds {field} {symmetry} numbers; give real ones")
-        if symmetry != "general" and rows != columns:
-            raise CurvaeError(
-                f"{path.name} is {symmetry} and {rows:,} × {columns:,}, which is not square; correct its sizes"
-            )
+        check(
+            field != "complex" and symmetry != "hermitian",
+            f"{path.name} holds {field} {symmetry} numbers; give real ones",
+        )
+        check(
+            symmetry == "general" or rows == columns,
+            f"{path.name} is {symmetry} and {rows:,} × {columns:,}, which is not square; correct its sizes",
+        )
         if layout == "array" and symmetry != "general":  # one half and, unless it is zero, the diagonal
             entries = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
         size = 24 * rows * columns if layout == "array" else 8 * rows + 72 * entries

@@ -26,7 +26,7 @@ import pandas as pd
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, check
 from .disk import CsrFile, DenseFile, DiskMatrix, DiskTexts, StoredTexts
 from .files import (
     UNNAMED,
@@ -203,11 +203,11 @@ def _remove_abandoned(root: Path) -> None:
 def require_room(folder: Path, size: float, name: str) -> None:
     """Raise unless a folder has room for a copy of so many bytes of the data called `name`."""
     free = shutil.disk_usage(folder).free
-    if size > free:
-        raise CurvaeError(
-            f"{name} needs {size_text(size)} of disk for a copy of its rows, and {size_text(free)} are free in "
-            f"{folder.parent}; make room there, or give another folder with `cache=…`"
-        )
+    check(
+        size <= free,
+        f"{name} needs {size_text(size)} of disk for a copy of its rows, and {size_text(free)} are free in "
+        f"{folder.parent}; make room there, or give another folder with `cache=…`",
+    )
 
 
 # Copies of tables.
@@ -312,8 +312,7 @@ class _Writer:
                     texts.write(b"".join(encoded))
                 description.rows += len(frame)
                 advance(len(frame))
-        if not description.rows:
-            raise CurvaeError(f"{files.path.name} has a header but no rows; add rows")
+        check(description.rows, f"{files.path.name} has a header but no rows; add rows")
         (folder / "table.json").write_text(description.to_json())
 
     def _convert(self, name: str, values: Any, facts: NumberFacts, truths: dict[str, bool]) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ..errors import CurvaeError
+from ..errors import check
 from .dataset import Dataset
 from .files import feature_names
 
@@ -113,11 +113,11 @@ def branching_diffusion(
         >>> tree.x.shape, tree.nodes.shape, len(tree.edges)
         ((635, 50), (127, 50), 126)
     """
-    if min(dim, branching, per_node) < 1 or depth < 0 or min(scale, noise) < 0:
-        raise CurvaeError(
-            f"dim, branching and per_node must be at least 1 and depth, scale and noise at least 0, got "
-            f"dim={dim}, depth={depth}, branching={branching}, per_node={per_node}, scale={scale}, noise={noise}"
-        )
+    check(
+        min(dim, branching, per_node) >= 1 and depth >= 0 and min(scale, noise) >= 0,
+        f"dim, branching and per_node must be at least 1 and depth, scale and noise at least 0, got "
+        f"dim={dim}, depth={depth}, branching={branching}, per_node={per_node}, scale={scale}, noise={noise}",
+    )
     random = np.random.default_rng(seed)
     levels = np.repeat(np.arange(depth + 1), branching ** np.arange(depth + 1))
     parent = (np.arange(len(levels)) - 1) // branching  # breadth first
@@ -162,12 +162,12 @@ def branching_counts(
         >>> data.x.shape, data.context_names, bool((data.x.sum(1) == data.exposure).all())
         ((124, 50), ('batch=1', 'batch=2'), True)
     """
-    if min(genes, per_node, batches, programs) < 1 or total <= 0 or not 0 <= dropout < 1:
-        raise CurvaeError(
-            "genes, per_node, batches and programs must be at least 1, total positive and dropout a share below 1, got "
-            f"genes={genes}, per_node={per_node}, batches={batches}, programs={programs}, total={total}, "
-            f"dropout={dropout}"
-        )
+    check(
+        min(genes, per_node, batches, programs) >= 1 and total > 0 and 0 <= dropout < 1,
+        "genes, per_node, batches and programs must be at least 1, total positive and dropout a share below 1, got "
+        f"genes={genes}, per_node={per_node}, batches={batches}, programs={programs}, total={total}, "
+        f"dropout={dropout}",
+    )
     tree = branching_diffusion(programs, depth, per_node=per_node, scale=0.6, noise=0.5, seed=seed)
     random = np.random.default_rng([seed, 1])
     rows = len(tree.node)
@@ -210,7 +210,6 @@ def flat(rows: int = 635, dim: int = 50, seed: int = 0) -> Dataset:
         >>> flat().x.shape
         (635, 50)
     """
-    if min(rows, dim) < 1:
-        raise CurvaeError(f"rows and dim must be at least 1, got {rows} and {dim}")
+    check(min(rows, dim) >= 1, f"rows and dim must be at least 1, got {rows} and {dim}")
     x = np.random.default_rng(seed).standard_normal((rows, dim))
     return Dataset(x=x, names=feature_names(dim), shape=(dim,), ids=np.arange(rows).astype(np.str_))

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import CurvaeError, FixableError
+from ..errors import CurvaeError, FixableError, check
 from ..models.likelihoods.base import find_binary, row_blocks
 from . import memory
 from .dataset import (
@@ -220,10 +220,10 @@ class Table(ABC):
             ('9', '10', 'a', 'b')
         """
         known = self.column_texts(name)
-        if known.many:
-            raise CurvaeError(
-                f"column {name!r} of {self.path.name} has more than {known.most:,} different values; leave it out"
-            )
+        check(
+            not known.many,
+            f"column {name!r} of {self.path.name} has more than {known.most:,} different values; leave it out",
+        )
         return tuple(
             sorted(set(known.written), key=lambda text: (float(text) if re.fullmatch(NUMBER, text) else np.inf, text))
         )
@@ -661,10 +661,8 @@ class RawData:
 
     def _require_rows(self, least: int, rows: int | None = None) -> None:
         rows = self.x.shape[0] if rows is None else rows
-        if rows == 0:
-            raise CurvaeError(f"{self.source} has no rows; give at least {least}")
-        if rows < least:
-            raise CurvaeError(f"{self.source} has only {count(rows, 'row')} to learn from; give at least {least}")
+        check(rows, f"{self.source} has no rows; give at least {least}")
+        check(rows >= least, f"{self.source} has only {count(rows, 'row')} to learn from; give at least {least}")
 
     def leave_out_constant(self) -> None:
         """Leave out the columns of a table that hold a single value or none, unless all do."""
@@ -680,8 +678,7 @@ class RawData:
 
     def fit(self, missing: Missing) -> Schema:
         """Fit a schema to the data."""
-        if not self.columns:
-            raise CurvaeError(f"{self.source} has no column left to use as a feature; give at least one")
+        check(len(self.columns), f"{self.source} has no column left to use as a feature; give at least one")
         known = column_statistics(self.x)
         if (empty := np.flatnonzero(known.present == 0)).size:
             names = quoted(self.columns[int(j)].name for j in empty)
@@ -776,8 +773,7 @@ def fit_covariates(
                     f"covariate {name!r} is taken as a number; if its values are names of batches, declare it "
                     "categorical."
                 )
-        if constant:
-            raise CurvaeError(f"covariate {name!r} has the same value in every row of {table.path.name}; leave it out")
+        check(not constant, f"covariate {name!r} has the same value in every row of {table.path.name}; leave it out")
         found.append(column)
     return tuple(found)
 
@@ -807,10 +803,10 @@ def code_covariates(table: Table, columns: Sequence[Column]) -> Any:
         if column.categories is None:
             far = max((low, high), key=lambda value: abs(value - column.fill))
             # Beyond a million standard deviations the networks overflow; rows of a training are nearer.
-            if abs(far - column.fill) / column.scale > 1e6:
-                raise CurvaeError(
-                    f"covariate {_described(column)} is {far:.4g} in {table.path.name}, too far from that; correct it"
-                )
+            check(
+                abs(far - column.fill) / column.scale <= 1e6,
+                f"covariate {_described(column)} is {far:.4g} in {table.path.name}, too far from that; correct it",
+            )
     scaled = [(column.fill, column.scale) if column.categories is None else (0.0, 1.0) for column in columns]
     shift, scale = np.array(scaled).reshape(-1, 2).T
     return one_hot(Scaling(shift, scale).apply(numbers), columns, table.path.name)
@@ -933,8 +929,7 @@ def read_frame(
     """Read a table as a frame; see `read_text`, which also reads files with other endings, for the arguments."""
     reader = table_reader(path)
     frame = read_text(path, known, texts, messages, first) if reader is None else reader(path)
-    if not len(frame):
-        raise CurvaeError(f"{path.name} has a header but no rows; add rows")
+    check(len(frame), f"{path.name} has a header but no rows; add rows")
     return frame
 
 
@@ -1024,13 +1019,13 @@ def choose_roles(
         role: getattr(roles, role) or (stored if (stored := getattr(trained, role)) in present else None)
         for role in _COLUMNS
     }
-    if schema is not None and schema.exposure is not None and held["exposure"] is None:
-        raise CurvaeError(
-            f"{path.name} has no column {schema.exposure!r}, the exposure that the model was trained with; add it"
-        )
-    if schema is not None and schema.id is not None and held["id"] is None:
-        messages.note(f"there is no id column {schema.id!r}; rows are numbered.")
     if schema is not None:
+        check(
+            schema.exposure is None or held["exposure"] is not None,
+            f"{path.name} has no column {schema.exposure!r}, the exposure that the model was trained with; add it",
+        )
+        if schema.id is not None and held["id"] is None:
+            messages.note(f"there is no id column {schema.id!r}; rows are numbered.")
         return held, schema.covariates
     names = list(roles.covariates)
     if roles.batch_key is not None and len(categories := table.categories(roles.batch_key)) == 1:
@@ -1090,14 +1085,16 @@ def check_roles(path: Path, roles: Roles, present: Sequence[str]) -> None:
         require_column(path, role, getattr(roles, role), present)
     for name in roles.covariates:
         require_column(path, "covariates", name, present)
-        if name in (roles.id, roles.exposure):
-            raise CurvaeError(f"column {name!r} cannot be a covariate and an id or exposure at once; choose one")
+        check(
+            name not in (roles.id, roles.exposure),
+            f"column {name!r} cannot be a covariate and an id or exposure at once; choose one",
+        )
     for name in roles.categorical:
         require_column(path, "categorical", name, present)
-        if name not in roles.covariates and name in (roles.label, roles.id, roles.group, roles.exposure):
-            raise CurvaeError(
-                f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one"
-            )
+        check(
+            name in roles.covariates or name not in (roles.label, roles.id, roles.group, roles.exposure),
+            f"column {name!r} cannot be a feature and a label, id, group or exposure at once; choose one",
+        )
 
 
 def _check_edges(table: Table, messages: Messages) -> None:
