@@ -359,15 +359,13 @@ def read_anndata(
     path, obs = Path(adata.filename or "AnnData"), adata.obs.reset_index(drop=True).rename(columns=str)
     if adata.isbacked:
         storage = storage or Storage(memory.bound(None))
-        cells = _read_h5ad(path, layer, set(), storage)
+        x = _read_h5ad(path, layer, set(), storage).x
     else:
         _place(path.name, layer, [*adata.layers], adata.X is not None)
         x = as_matrix(adata.X if layer is None else adata.layers[layer], path.name)
-        none = np.empty(0, np.str_)
-        cells = Cells(path, x, FrameTable(path, obs), none, none, layers=[*adata.layers])
-    names, genes_there = (texts_of(index) for index in (adata.obs_names, adata.var_names))
+    names, every = texts_of(adata.obs_names), texts_of(adata.var_names)
     marked = _flags(adata.var.get("highly_variable"))
-    cells = replace(cells, obs=FrameTable(path, obs), names=names, genes=genes_there, marked=marked)
+    cells = Cells(path, x, FrameTable(path, obs), names, every, marked, [*adata.layers])
     return _sort_cells(cells, roles, schema, storage, layer, genes)
 
 

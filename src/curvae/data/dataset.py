@@ -103,8 +103,7 @@ class Arrays:
         """Make arrays from a matrix and its blocks, or take those of a data set."""
         if isinstance(data, Arrays):
             return data
-        known = getattr(data, "arrays", None)
-        return known if isinstance(known, Arrays) else cls(data, blocks=blocks)
+        return data.arrays if isinstance(data, Dataset) else cls(data, blocks=blocks)
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
@@ -624,9 +623,8 @@ class Schema:
             for entries in (d["columns"], d.get("covariates", []))
         )
         schema = cls(d["kind"], columns, tuple(d["shape"]), **roles, covariates=covariates)
-        known = {column.name for column in covariates if column.categories is not None}
-        told = schema.batch_key in known or schema.only_batch is not None
-        _expect(schema.batch_key is None or told, "batch_key is not a covariate with categories")
+        named = schema.batches is not None and schema.batches.categories is not None
+        _expect(schema.batch_key is None or named, "batch_key is not a covariate with categories")
         _expect(
             math.prod(schema.shape) == len(schema.names) > 0,
             f"shape {schema.shape} does not fit {len(schema.names)} features",
@@ -756,8 +754,11 @@ class Scaling:
         """Restrict the scaling to some features; the others are left as they are."""
         if features.all():
             return self
-        constant = None if self.constant is None else self.constant & features
-        return Scaling(np.where(features, self.shift, 0.0), np.where(features, self.scale, 1.0), constant)
+        return Scaling(
+            np.where(features, self.shift, 0.0),
+            np.where(features, self.scale, 1.0),
+            None if self.constant is None else self.constant & features,
+        )
 
     @property
     def log_jacobian(self) -> float:
@@ -999,10 +1000,8 @@ def missing_choices(known: ColumnStatistics, allowed: Sequence[Missing] = ("mode
         >>> missing_choices(column_statistics(np.array([[1.0, np.nan], [np.nan, np.nan]])))
         ['mean']
     """
-    impossible = {"model"} if len(known.empty) else set()
-    if known.complete < 2:
-        impossible.add("drop")
-    return [choice for choice in allowed if choice not in impossible]
+    impossible = {"model": len(known.empty) > 0, "drop": known.complete < 2}
+    return [choice for choice in allowed if not impossible.get(choice)]
 
 
 def require_sums(x: Any, columns: Sequence[Any], source: str) -> None:
@@ -1043,8 +1042,9 @@ def resolve_missing(
     known = column_statistics(x)
     where = missing_by_column(known, names)
     if missing == "error":
-        found = f"missing or infinite values, counted by column: {where}"
-        raise MissingValuesError(found, missing_choices(known, choices))
+        raise MissingValuesError(
+            f"missing or infinite values, counted by column: {where}", missing_choices(known, choices)
+        )
     if missing == "model":
         messages.note(f"missing values were left to the model: {where}.")
         return fill(x, np.nan), None

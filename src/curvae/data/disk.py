@@ -285,8 +285,7 @@ class _Rows:
         if not len(self.index):
             return self._apply_steps(self.file.read(0, 0))
         order = np.argsort(self.index, kind="stable")
-        pieces = np.array_split(self.index[order], count)
-        values = _join([self._apply_steps(self._gather(piece)) for piece in pieces])
+        values = _join([self._apply_steps(self._gather(some)) for some in np.array_split(self.index[order], count)])
         return values if bool((order[1:] > order[:-1]).all()) else values[np.argsort(order)]
 
     def _apply_steps(self, x: Any) -> Any:

@@ -202,8 +202,9 @@ def open_file(path: Path, mode: str = "rb", **options: Any) -> Iterator[IO[Any]]
         with opener(path, mode, **options) as stream:
             yield stream
     except BROKEN_GZIP as error:
-        why = f"not a complete gzip file ({one_line(error)})"
-        raise CurvaeError(f"{path.name} cannot be read: {why}; pack it again") from error
+        raise CurvaeError(
+            f"{path.name} cannot be read: not a complete gzip file ({one_line(error)}); pack it again"
+        ) from error
 
 
 @contextmanager
@@ -610,8 +611,9 @@ def read_text(
     """Read a text table as a frame of numbers, booleans and texts; see `TextTable` for the arguments."""
     table = TextTable(path, known, texts, messages, first)
     # A frame of 8 bytes a cell, and the matrix made of it.
-    size = f"{path.name} ({table.rows:,} lines × {len(table.names):,} columns)"
-    memory.require(16 * table.rows * len(table.names), size)
+    memory.require(
+        16 * table.rows * len(table.names), f"{path.name} ({table.rows:,} lines × {len(table.names):,} columns)"
+    )
     while True:
         with suppress(ReadAgainError):
             frames = [frame for *_, frame in table.pieces()]

@@ -95,24 +95,7 @@ class Graph:
         repeated = pd.Series(self.names, dtype=object).duplicated().to_numpy()
         if repeated.any():
             raise CurvaeError(f"nodes of the same name: {quoted(np.unique(self.names[repeated]))}; make names unique")
-        self._check_edges()
-        width = len(self.feature_names)
-        if self.features is None:
-            check(not width, f"{count(width, 'feature name')} without features; give both")
-        else:
-            check(
-                self.features.shape == (self.n_nodes, width),
-                f"features of shape {self.features.shape} for {count(self.n_nodes, 'node')} and "
-                f"{count(width, 'feature name')}; give one row per node and one name per column",
-            )
-            check(not has_missing(self.features), "features contain missing or infinite values; replace them")
-        if self.labels is not None and self.labels.shape != self.names.shape:
-            raise CurvaeError(
-                f"{count(self.n_nodes, 'node')} but labels of shape {self.labels.shape}; give one per node"
-            )
-
-    def _check_edges(self) -> None:
-        edges, weights = self.edges, self.weights
+        edges, weights, width = self.edges, self.weights, len(self.feature_names)
         check(
             edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype == np.int64,
             f"edges of shape {edges.shape} and type {edges.dtype}; give int64 of shape (edges, 2)",
@@ -133,6 +116,19 @@ class Graph:
                 f"{count(len(edges), 'edge')} but weights of shape {weights.shape}; give one per edge",
             )
             check((np.isfinite(weights) & (weights > 0)).all(), "weights must be positive and finite")
+        if self.features is None:
+            check(not width, f"{count(width, 'feature name')} without features; give both")
+        else:
+            check(
+                self.features.shape == (self.n_nodes, width),
+                f"features of shape {self.features.shape} for {count(self.n_nodes, 'node')} and "
+                f"{count(width, 'feature name')}; give one row per node and one name per column",
+            )
+            check(not has_missing(self.features), "features contain missing or infinite values; replace them")
+        if self.labels is not None and self.labels.shape != self.names.shape:
+            raise CurvaeError(
+                f"{count(self.n_nodes, 'node')} but labels of shape {self.labels.shape}; give one per node"
+            )
 
     @property
     def n_nodes(self) -> int:
@@ -236,9 +232,8 @@ def split_edges(graph: Graph, validation: float = 0.05, test: float = 0.1, seed:
     random = np.random.default_rng(seed)
     order = random.permutation(graph.n_edges)
     drawn = absent_pairs(graph, sum(sizes), random, fix="use a sparser graph")
-    cuts = np.cumsum(sizes)
-    held, tested, kept = (graph.edges[np.sort(part)] for part in np.split(order, cuts))
-    return EdgeSplit(kept, held, tested, *(part[np.lexsort(part.T[::-1])] for part in np.split(drawn, cuts[:1])))
+    held, tested, kept = (graph.edges[np.sort(part)] for part in np.split(order, np.cumsum(sizes)))
+    return EdgeSplit(kept, held, tested, *(part[np.lexsort(part.T[::-1])] for part in np.split(drawn, sizes[:1])))
 
 
 def absent_pairs(graph: Graph, number: int, random: np.random.Generator, fix: str) -> Edges:
@@ -526,7 +521,6 @@ def singular_vectors(adjacency: csr_array, dim: int, directed: bool = False) -> 
 
 # How well distances rank the neighbours of a node first.
 
-Array = NDArray[np.float64]
 Distances = Callable[[int, int], ArrayLike]
 
 
@@ -595,7 +589,7 @@ def neighbourhood_ranks(
     return float(np.mean(precisions)), float(np.concatenate(ranks).mean())
 
 
-def average_precision(row: Array, node: int, neighbours: NDArray[np.integer]) -> float:
+def average_precision(row: NDArray[np.float64], node: int, neighbours: NDArray[np.integer]) -> float:
     """Compute the precision with which the points nearest to one of them are its neighbours.
 
     Arguments:

@@ -374,8 +374,10 @@ def read_edge_list(path: Path, weighted: bool, header: bool | None = None, ends:
             doubt = f", which no other line names{HEADER_ADVICE}" if doubtful else ""
             messages.note(f"the first line was taken as a header: {quoted(first)}{doubt}.")
         elif doubtful:
-            joined = "the first line joins {!r} and {!r}".format(*pair)
-            messages.warn(f"{joined}, which no other line names; use `header=True` if it is a header.")
+            messages.warn(
+                "the first line joins {!r} and {!r}, which no other line names; use `header=True` if it is a "
+                "header.".format(*pair)
+            )
     columns, skipped = first if header else None, int(header)
     left, right = end_columns(path, columns, width, ends)
     if (left, right) != likely:
@@ -423,8 +425,7 @@ def _read_cells(file: TextFile, weighted: bool, ends: Ends | None) -> tuple[pd.D
     width = len(records[0])
     memory.require(64 * lines.total * width, f"{path.name} ({lines.total:,} lines)", fix="use fewer edges")
     if large:
-        some = sorted({0, 1, *_likely_ends(records[0], ends)})
-        columns = range(width) if weighted or ends is not None else some
+        columns = sorted({0, 1, *_likely_ends(records[0], ends)}) if not weighted and ends is None else range(width)
         if (plain := _parse_plain(lines, separator, records, columns)) is not None:
             return plain, separator, records
         lines = _Lines(file)
@@ -695,9 +696,8 @@ def from_networkx(graph: Any, weighted: bool, source: str = "the networkx graph"
     check(len(np.unique(names)) == len(names), f"{source} has different nodes that print alike; relabel them")
     place = {node: i for i, node in enumerate(graph)}
     links = np.array([(place[a], place[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
-    raw = RawGraph(source, names, links, directed=graph.is_directed())
-    raw.attributes = pd.DataFrame([data for _, data in graph.nodes(data=True)], index=range(len(names)))
-    raw.attributes.columns = pd.Index([str(name) for name in raw.attributes.columns])
+    attributes = pd.DataFrame([data for _, data in graph.nodes(data=True)], index=range(len(names)))
+    raw = RawGraph(source, names, links, directed=graph.is_directed(), attributes=attributes.rename(columns=str))
     found = [weight for *_, weight in graph.edges(data="weight")]
     raw.set_weights(found if weighted or any(weight is not None for weight in found) else None, weighted)
     return raw
@@ -762,8 +762,13 @@ def read_adjacency(path: Path, weighted: bool) -> RawGraph:
 
 def from_frame(frame: pd.DataFrame, weighted: bool, ends: Ends | None = None) -> RawGraph:
     """Take a graph from a frame with one edge per row; columns are found as in a text file with a header."""
-    header = [str(name) for name in frame.columns]
-    return _from_columns("the frame of edges", header, lambda columns: frame.iloc[:, columns], weighted, ends)
+    return _from_columns(
+        "the frame of edges",
+        [str(name) for name in frame.columns],
+        lambda columns: frame.iloc[:, columns],
+        weighted,
+        ends,
+    )
 
 
 def read_parquet_edges(path: Path, weighted: bool, ends: Ends | None = None) -> RawGraph:
@@ -984,8 +989,7 @@ class RawGraph:
             self.messages.note("weights were left out; use `weighted=True` to read them.")
             return
         values = np.asarray(weights)
-        numeric = values.dtype.kind in "biuf"
-        numbers = values.astype(np.float64) if numeric else np.array([_number(value) for value in values.tolist()])
+        numbers = np.array(values if values.dtype.kind in "biuf" else [*map(_number, values.tolist())], np.float64)
         if (wrong := ~(np.isfinite(numbers) & (numbers > 0))).any():
             link = int(np.argmax(wrong))
             place = f"the edge of {quoted(self.names[self.links[link]])}" if where is None else where(link)

@@ -122,11 +122,11 @@ def load(
             f"{source} cannot be read: {error.strerror or error}; check the file and its permissions"
         ) from error
     if schema is not None and raw.kind != "table":  # columns of a table were matched by name
-        if raw.kind != schema.kind:
-            names = {"table": "a table with named columns", "matrix": "a matrix", "images": "images", "cells": "cells"}
-            raise CurvaeError(
-                f"{raw.source} is {names[raw.kind]} and the model was trained on {names[schema.kind]}; give the same"
-            )
+        names = {"table": "a table with named columns", "matrix": "a matrix", "images": "images", "cells": "cells"}
+        check(
+            raw.kind == schema.kind,
+            f"{raw.source} is {names[raw.kind]} and the model was trained on {names[schema.kind]}; give the same",
+        )
         if (shape := raw.shape or (raw.x.shape[1],)) != schema.shape:
             raise CurvaeError(
                 f"{raw.source} has {'images' if raw.kind == 'images' else 'rows'} of {' × '.join(map(str, shape))} "
@@ -191,8 +191,7 @@ def read_table(
     """
     messages, trained = Messages(), Roles()
     if schema is not None:
-        if schema.kind == "images":
-            raise CurvaeError(f"{path.name} is a table and the model was trained on images; give images")
+        check(schema.kind != "images", f"{path.name} is a table and the model was trained on images; give images")
         trained = Roles.of(schema)
     known = {*roles.asked, *trained.asked, *(() if schema is None else schema.column_names)}
     names, categories = {*roles.names, *trained.names}, {*roles.categorical, *trained.categorical}
@@ -218,9 +217,6 @@ def _read_matrix(path: Path, storage: Storage | None) -> RawData:
         messages = Messages([f"{file.rows:,} rows are read from disk, in {machine.size_text(limit)} of memory."])
         x = DiskMatrix.of(file, file.columns, limit)
         return RawData(path.name, "matrix", x, NumberColumns(feature_names(file.columns)), messages=messages)
-    for suffix, reader in MATRICES.items():
-        if name.endswith(suffix):
-            return reader(path)
-    raise CurvaeError(
-        f"{path.name} has an unknown file extension; use one of {', '.join((*TABLES, *MATRICES, *CELLS))}"
-    )
+    readers = [reader for suffix, reader in MATRICES.items() if name.endswith(suffix)]
+    check(readers, f"{path.name} has an unknown file extension; use one of {', '.join((*TABLES, *MATRICES, *CELLS))}")
+    return readers[0](path)

@@ -8,7 +8,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, check
 
 __all__ = ["available", "bound", "require", "return_freed", "size_text"]
 
@@ -38,8 +38,7 @@ def bound(asked: str | int | None) -> int:
         return (_installed() or _UNKNOWN) // 4
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)b?\s*", str(asked), re.IGNORECASE)
     size = 0 if found is None else int(float(found[1]) * 1000 ** " kmgt".index(found[2].lower() or " "))
-    if size < _LEAST:
-        raise CurvaeError(f'memory is {asked!r}; give a size of at least {size_text(_LEAST)}, such as "2GB"')
+    check(size >= _LEAST, f'memory is {asked!r}; give a size of at least {size_text(_LEAST)}, such as "2GB"')
     return size
 
 

@@ -333,19 +333,14 @@ class FrameTable(Table):
         return self._encoded[name]
 
     def _decode(self, names: Sequence[str], known: Mapping[int, NDArray[np.float64]], facts: NumberFacts) -> Matrix:
-        converted = {
-            names[j]: decode_texts(self._encode(names[j])[1][:, None], [0], {0: numbers})[:, 0]
-            for j, numbers in known.items()
-        }
-        for name in names:
-            if name not in converted:
-                facts.convert(name, self.head[name])
-        frame = pd.DataFrame({name: converted.get(name, self.head[name]) for name in names}, self.head.index)
-        return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+        x = np.empty((self.rows, len(names)))
+        for j, name in enumerate(names):
+            x[:, j] = self._encode(name)[1] if j in known else facts.convert(name, self.head[name])[0]
+        return decode_texts(x, slice(None), known)
 
 
 def decode_texts(
-    x: NDArray[Any], columns: Sequence[int], known: Mapping[int, NDArray[np.float64]]
+    x: NDArray[Any], columns: Sequence[int] | slice, known: Mapping[int, NDArray[np.float64]]
 ) -> NDArray[np.float64]:
     """Choose columns of a matrix, and convert positions of texts to what they stand for, by the place of the column."""
     values = x[:, columns].astype(np.float64)
@@ -681,8 +676,10 @@ class RawData:
         check(len(self.columns), f"{self.source} has no column left to use as a feature; give at least one")
         known = column_statistics(self.x)
         if (empty := np.flatnonzero(known.present == 0)).size:
-            names = quoted(self.columns[int(j)].name for j in empty)
-            raise CurvaeError(f"{self.source} has columns without a single value: {names}; remove them")
+            raise CurvaeError(
+                f"{self.source} has columns without a single value: "
+                f"{quoted(self.columns[int(j)].name for j in empty)}; remove them"
+            )
         if isinstance(self.columns, NumberColumns):
             columns: Sequence[Column] = NumberColumns(self.columns.names, known.mean)
             return Schema(self.kind, columns, self.shape or (len(columns),), **self.roles, covariates=self.covariates)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, Self, TypeVar
 
-from ..errors import CurvaeError
+from ..errors import CurvaeError, check
 from .factors import FactorSettings, parse_space
 from .setting import (
     LIKELIHOODS,
@@ -130,8 +130,7 @@ class Settings:
                 object.__setattr__(self, name, value)
             known.require(value)
         for conflict, holds in self.conflicts().items():
-            if holds:
-                raise CurvaeError(conflict)
+            check(not holds, conflict)
 
     def _take(self, factors: tuple[FactorSettings, ...]) -> None:
         """Settle what `space` says: of one factor in the short form if it has one, else as text and total dimension."""
@@ -193,8 +192,7 @@ class Settings:
             >>> RowSettings(space="h2,e3").with_space("h4:0.5").curvature
             0.5
         """
-        known = described(type(self))
-        short = {name: known[name].default for name in ("dim", "curvature", "learn_curvature")}
+        short = {name: described(type(self))[name].default for name in ("dim", "curvature", "learn_curvature")}
         return replace(self, space=text, **short)
 
     @property
@@ -241,8 +239,7 @@ class Settings:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Read what `to_json` or `flat` gave; names that are missing take their default, unknown ones are refused."""
-        if not isinstance(values, Mapping):
-            raise CurvaeError(f"settings must be given by name, got {values!r}")
+        check(isinstance(values, Mapping), f"settings must be given by name, got {values!r}")
         known, parts = described(cls), cls.parts()
         given: dict[str, Any] = {}
         for key, value in values.items():
@@ -601,11 +598,11 @@ def resolve_defaults(config: Rows, rows: tuple[int, int], columns: Any, hindranc
     }
     values = {name: value for name, value in values.items() if getattr(config, name) in ("auto", None)}
     found = replace(config, **values, **_schedule(config, *rows))
-    if found.encoder_decay * found.learning_rate >= 1:
-        raise CurvaeError(
-            f"with `weight_decay={found.encoder_decay:g}` and `learning_rate={found.learning_rate:g}` the weights of "
-            "the encoder would vanish or change their sign in a step; lower one, such that their product is below 1"
-        )
+    check(
+        found.encoder_decay * found.learning_rate < 1,
+        f"with `weight_decay={found.encoder_decay:g}` and `learning_rate={found.learning_rate:g}` the weights of the "
+        "encoder would vanish or change their sign in a step; lower one, such that their product is below 1",
+    )
     return found
 
 
@@ -615,11 +612,11 @@ def _schedule(config: RowSettings, train: int, validation: int) -> dict[str, Any
     An epoch is a pass; of a number of steps in large tables a part of one. Without validation rows there is no early
     stopping.
     """
-    if isinstance(config.patience, int) and not validation:
-        raise CurvaeError(
-            f"early stopping needs validation rows, and a share of {config.validation:g} of {train} rows holds none; "
-            "hold out a larger share, or drop `patience`"
-        )
+    check(
+        validation or not isinstance(config.patience, int),
+        f"early stopping needs validation rows, and a share of {config.validation:g} of {train} rows holds none; "
+        "hold out a larger share, or drop `patience`",
+    )
     a_pass, steps, most = math.ceil(train / config.batch_size), config.steps, config.epoch_steps
     if config.epochs is not None:
         epochs = config.epochs
