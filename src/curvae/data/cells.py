@@ -363,9 +363,15 @@ def read_anndata(
     else:
         _place(path.name, layer, [*adata.layers], adata.X is not None)
         x = as_matrix(adata.X if layer is None else adata.layers[layer], path.name)
-    names, every = texts_of(adata.obs_names), texts_of(adata.var_names)
-    marked = _flags(adata.var.get("highly_variable"))
-    cells = Cells(path, x, FrameTable(path, obs), names, every, marked, [*adata.layers])
+    cells = Cells(
+        path,
+        x,
+        FrameTable(path, obs),
+        texts_of(adata.obs_names),
+        texts_of(adata.var_names),
+        _flags(adata.var.get("highly_variable")),
+        [*adata.layers],
+    )
     return _sort_cells(cells, roles, schema, storage, layer, genes)
 
 

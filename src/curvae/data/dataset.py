@@ -206,9 +206,17 @@ class Dataset:
     @cached_property
     def arrays(self) -> Arrays:
         """The inputs of a model for these rows."""
-        shape = self.shape if len(self.shape) > 1 else ()
-        known: dict[str, Any] = {name: getattr(self, name) for name in ("missing", "total", "batch", "counts")}
-        return Arrays(self.x, self.context, self.exposure, blocks=self.blocks, shape=shape, **known)
+        return Arrays(
+            self.x,
+            self.context,
+            self.exposure,
+            blocks=self.blocks,
+            shape=self.shape if len(self.shape) > 1 else (),
+            missing=self.missing,
+            total=self.total,
+            batch=self.batch,
+            counts=self.counts,
+        )
 
     def take(self, index: Sequence[int] | Sequence[bool] | NDArray[Any]) -> Dataset:
         """Select rows by an index or a mask; an index also sets their order.
@@ -562,8 +570,7 @@ class Schema:
     @property
     def column_names(self) -> Sequence[str]:
         """Names of the columns."""
-        columns = self.columns
-        return columns.names if isinstance(columns, NumberColumns) else [column.name for column in columns]
+        return self.columns.names if isinstance(self.columns, NumberColumns) else [one.name for one in self.columns]
 
     @property
     def fills(self) -> NDArray[np.float64]:
@@ -575,8 +582,8 @@ class Schema:
     @property
     def categorical(self) -> bool:
         """Whether some column is categorical."""
-        numbers = isinstance(self.columns, NumberColumns)  # of which there may be millions
-        return not numbers and any(column.categories is not None for column in self.columns)
+        # There may be millions of columns of numbers.
+        return not isinstance(self.columns, NumberColumns) and any(one.categories is not None for one in self.columns)
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -623,8 +630,10 @@ class Schema:
             for entries in (d["columns"], d.get("covariates", []))
         )
         schema = cls(d["kind"], columns, tuple(d["shape"]), **roles, covariates=covariates)
-        named = schema.batches is not None and schema.batches.categories is not None
-        _expect(schema.batch_key is None or named, "batch_key is not a covariate with categories")
+        _expect(
+            schema.batch_key is None or (schema.batches is not None and schema.batches.categories is not None),
+            "batch_key is not a covariate with categories",
+        )
         _expect(
             math.prod(schema.shape) == len(schema.names) > 0,
             f"shape {schema.shape} does not fit {len(schema.names)} features",

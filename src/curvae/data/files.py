@@ -263,8 +263,9 @@ def fetch(name: str, address: str, checksums: Mapping[str, str], what: str | Non
     """
     what = what or name
     folder = places(name)[-1]
-    absent = f"{what} is neither in CURVAE_DATA nor in {folder.parent}"
-    pooch = require("pooch", f"{absent} and needs pooch to be downloaded")
+    pooch = require(
+        "pooch", f"{what} is neither in CURVAE_DATA nor in {folder.parent} and needs pooch to be downloaded"
+    )
     try:
         for file, checksum in checksums.items():
             pooch.retrieve(address + file, known_hash=f"sha256:{checksum}", fname=file, path=folder)
@@ -625,10 +626,9 @@ def _header(path: Path, records: list[list[str]], known: Collection[str], messag
     spellings = {guard(name): name for name in known}
     first = [cell if cell in known else spellings.get(cell, cell) for cell in records[0]]
     second = records[1] if len(records) > 1 else first
-    numbers = all(re.fullmatch(f"{NUMBER}|{COMMA_NUMBER}", cell) for cell in first)
     if len(first) > 2 and first == [str(i) for i in range(len(first))]:
         messages.note("the first line counts from 0 and was taken as column names.")
-    elif numbers and not set(first) & set(known):
+    elif not set(first) & set(known) and all(re.fullmatch(f"{NUMBER}|{COMMA_NUMBER}", cell) for cell in first):
         messages.warn(
             "the first line holds only numbers and was taken as data, with columns named x1, x2, …; "
             "add a header if that is wrong."

@@ -219,9 +219,10 @@ def _file_reader(path: Path) -> Callable[..., RawGraph]:
     name = path.name.lower().removesuffix(".gz")
     if (known := next((reader for ending, reader in GRAPH_FILES.items() if name.endswith(ending)), None)) is not None:
         return known
-    others = (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".npy", ".pkl", ".gpickle", ".pt")
     check(
-        not name.endswith(others),
+        not name.endswith(
+            (".gml", ".gexf", ".dot", ".gv", ".net", ".json", ".xlsx", ".npy", ".pkl", ".gpickle", ".pt")
+        ),
         f"{path.name} has a file extension that is not supported; save it as GraphML or as a list of edges",
     )
     with open_file(path) as stream:
@@ -392,8 +393,14 @@ def read_edge_list(path: Path, weighted: bool, header: bool | None = None, ends:
         any(re.search(r"\w", record[right]) for record in records),  # else it is an arrow, or another format
         f"{path.name} has {first[right]!r} instead of a second name; remove it",
     )
-    named = (first[left], first[right]) if header else ()
-    raw = RawGraph(path.name, names, links, header=pair if header and doubtful else (), ends=named, messages=messages)
+    raw = RawGraph(
+        path.name,
+        names,
+        links,
+        header=pair if header and doubtful else (),
+        ends=(first[left], first[right]) if header else (),
+        messages=messages,
+    )
     if weighted:
         column = weight_column(path.name, columns, width, (left, right))
         raw.set_weights(_read_weights(frame[column].iloc[skipped:], separator, messages), True, where)
@@ -582,8 +589,7 @@ def _detect_header(
     if looks_like_header(records):
         return True, False
     alone = (np.bincount(codes.ravel()) == 1)[codes].all(0)
-    numbers = any(re.fullmatch(NUMBER, name) for name in first)
-    if numbers or len(alone) < 3 or not alone[0] or alone[1:].mean() >= 0.5:
+    if len(alone) < 3 or not alone[0] or alone[1:].mean() >= 0.5 or any(re.fullmatch(NUMBER, name) for name in first):
         return False, False
     return path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv")), True
 
@@ -618,8 +624,7 @@ def end_columns(
     if ends is not None:
         for role, name in zip(("source_column", "target_column"), ends, strict=True):
             require_column(path, role, name, columns)
-        left, right = ends
-        check(left != right, f"`source_column=…` and `target_column=…` both are {left!r}; name two columns")
+        check(ends[0] != ends[1], f"`source_column=…` and `target_column=…` both are {ends[0]!r}; name two columns")
         return columns.index(ends[0]), columns.index(ends[1])
     found = named_ends(header) if header else None
     if found is None and width > 3:
@@ -709,8 +714,10 @@ def from_geometric(data: Any, weighted: bool) -> RawGraph:
     Weights are those of edge_weight, or of edge_attr if it has one number per edge.
     """
     source, nodes = "the torch-geometric graph", int(data.num_nodes)
-    tensors = (data.edge_weight, data.edge_attr, data.x, data.y)
-    *values, x, y = (None if tensor is None else np.asarray(tensor.detach().cpu()) for tensor in tensors)
+    *values, x, y = (
+        None if tensor is None else np.asarray(tensor.detach().cpu())
+        for tensor in (data.edge_weight, data.edge_attr, data.x, data.y)
+    )
     links = np.asarray(data.edge_index.detach().cpu()).T.astype(np.int64)
     if links.size and (links.min() < 0 or links.max() >= nodes):
         raise CurvaeError(f"{source} has {nodes:,} nodes and an edge to node {links.max():,}; set `num_nodes`")
@@ -749,8 +756,12 @@ def from_matrix(matrix: Any, weighted: bool, source: str = "the matrix", first: 
     known = matrix if weighted else matrix.astype(bool)
     symmetric = (known != known.T).nnz == 0
     entries = coo_array(triu(matrix) if symmetric else matrix)
-    links = np.stack([axis.astype(np.int64) for axis in entries.coords], axis=1)
-    raw = RawGraph(source, np.arange(first, rows + first).astype(np.str_), links, directed=not symmetric)
+    raw = RawGraph(
+        source,
+        names=np.arange(first, rows + first).astype(np.str_),
+        links=np.stack([axis.astype(np.int64) for axis in entries.coords], axis=1),
+        directed=not symmetric,
+    )
     raw.set_weights(entries.data if weighted or (entries.data != 1).any() else None, weighted)
     return raw
 
@@ -1111,8 +1122,10 @@ class NodeRequest:
     missing: Filling = "error"
 
     def __post_init__(self) -> None:
-        known = get_args(Filling)
-        check(self.missing in known, f"missing is {self.missing!r}; use one of {', '.join(known)}")
+        check(
+            self.missing in get_args(Filling),
+            f"missing is {self.missing!r}; use one of {', '.join(get_args(Filling))}",
+        )
         for name, given in (("features", self.features), ("categorical", self.categorical)):
             check(not isinstance(given, str), f"{name} is the text {given!r}; give a list of columns")
         check(
@@ -1282,8 +1295,9 @@ def _choose_numbers(raw: RawGraph, nodes: _NodeRows, asked: NodeRequest) -> list
 
 def is_table(source: Any) -> bool:
     """Return whether features are columns of a table: a frame, or a file whose name ends like one."""
-    named = isinstance(source, str | Path) and str(source).lower().endswith(tuple(TABLES))
-    return named or isinstance(source, pd.DataFrame)
+    return isinstance(source, pd.DataFrame) or (
+        isinstance(source, str | Path) and str(source).lower().endswith(tuple(TABLES))
+    )
 
 
 def read_matrix(source: Any, messages: Messages) -> tuple[str, Matrix]:

@@ -214,9 +214,13 @@ def _read_matrix(path: Path, storage: Storage | None) -> RawData:
     elif storage is not None and name.endswith(".npz") and csr_size(path) > limit:
         file = store_matrix(path, storage)
     if file is not None:
-        messages = Messages([f"{file.rows:,} rows are read from disk, in {machine.size_text(limit)} of memory."])
-        x = DiskMatrix.of(file, file.columns, limit)
-        return RawData(path.name, "matrix", x, NumberColumns(feature_names(file.columns)), messages=messages)
+        return RawData(
+            path.name,
+            "matrix",
+            DiskMatrix.of(file, file.columns, limit),
+            NumberColumns(feature_names(file.columns)),
+            messages=Messages([f"{file.rows:,} rows are read from disk, in {machine.size_text(limit)} of memory."]),
+        )
     readers = [reader for suffix, reader in MATRICES.items() if name.endswith(suffix)]
     check(readers, f"{path.name} has an unknown file extension; use one of {', '.join((*TABLES, *MATRICES, *CELLS))}")
     return readers[0](path)

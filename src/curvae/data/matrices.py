@@ -55,8 +55,14 @@ def raw_images(source: str, pixels: NDArray[Any], messages: Messages | None = No
     if flat.dtype == np.uint8:
         flat = np.divide(flat, 255, dtype=np.float32)
         messages.note("grey levels from 0 to 255 were divided by 255.")
-    columns = NumberColumns(PixelNames(height, width))
-    return RawData(source, "images", as_matrix(flat, source), columns, shape=(height, width), messages=messages)
+    return RawData(
+        source,
+        "images",
+        as_matrix(flat, source),
+        NumberColumns(PixelNames(height, width)),
+        shape=(height, width),
+        messages=messages,
+    )
 
 
 def read_folder(folder: Path) -> RawData:

@@ -121,8 +121,9 @@ def _parquet_columns(schema: Any) -> dict[str, str]:
     """List the columns as pandas shows them, those of its index first, with their names in the file."""
     index = [name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)]
     stored = [*index, *(name for name in schema.names if name not in index)]
-    nameless = re.compile(r"__index_level_\d+__")
-    return {f"{UNNAMED}{i}" if nameless.fullmatch(name) else name: name for i, name in enumerate(stored)}
+    return {
+        f"{UNNAMED}{i}" if re.fullmatch(r"__index_level_\d+__", name) else name: name for i, name in enumerate(stored)
+    }
 
 
 _Files: TypeAlias = TextTable | _ParquetFiles
@@ -153,8 +154,7 @@ class Copy:
         usable: Callable[[Path], bool],
         write: Callable[[Path], None],
     ) -> None:
-        stats = [(str(file.resolve()), file.stat()) for file in parts]
-        described = [_FORMAT, [[file, stat.st_size, stat.st_mtime_ns] for file, stat in stats]]
+        described = [_FORMAT, [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in parts]]
         fingerprint = hashlib.sha256(json.dumps(described).encode()).hexdigest()
         name, root = f"{path.name.split('.')[0]}-{fingerprint[:16]}", storage.cache or places("rows")[-1]
         try:

@@ -211,5 +211,9 @@ def flat(rows: int = 635, dim: int = 50, seed: int = 0) -> Dataset:
         (635, 50)
     """
     check(min(rows, dim) >= 1, f"rows and dim must be at least 1, got {rows} and {dim}")
-    x = np.random.default_rng(seed).standard_normal((rows, dim))
-    return Dataset(x=x, names=feature_names(dim), shape=(dim,), ids=np.arange(rows).astype(np.str_))
+    return Dataset(
+        x=np.random.default_rng(seed).standard_normal((rows, dim)),
+        names=feature_names(dim),
+        shape=(dim,),
+        ids=np.arange(rows).astype(np.str_),
+    )

@@ -642,8 +642,14 @@ class RawData:
         """Return the inputs of a model alone, without ids and labels."""
         _, features, kept = self._resolve(schema, missing)
         context, size = (None if values is None else values[kept] for values in (self.context, self.exposure))
-        shape = schema.shape if len(schema.shape) > 1 else ()
-        return Arrays(features, context, size, blocks=schema.blocks, shape=shape, missing=missing == "model")
+        return Arrays(
+            features,
+            context,
+            size,
+            blocks=schema.blocks,
+            shape=schema.shape if len(schema.shape) > 1 else (),
+            missing=missing == "model",
+        )
 
     def _resolve(self, schema: Schema, missing: Missing) -> tuple[Any, Any, Any]:
         """Deal with missing values; return the numbers, the features that they become, and the rows that were kept."""
@@ -695,8 +701,13 @@ class RawData:
             replace(column, fill=float(fills[j]), binary=bool(binary[j] and column.categories is None))
             for j, column in enumerate(self.columns)
         )
-        width = sum(len(column.features) for column in columns)
-        return Schema(self.kind, columns, self.shape or (width,), **self.roles, covariates=self.covariates)
+        return Schema(
+            self.kind,
+            columns,
+            self.shape or (sum(len(column.features) for column in columns),),
+            **self.roles,
+            covariates=self.covariates,
+        )
 
     def _category_counts(self) -> dict[int, NDArray[np.int64]]:
         """Count how often each category of a column occurs, by the number of the column."""
@@ -934,8 +945,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
     with opened_parquet(path) as file:
         rows, columns = file.metadata.num_rows, file.metadata.num_columns
         memory.require(16 * rows * columns, f"{path.name} ({rows:,} rows × {columns:,} columns)")
-        frame: pd.DataFrame = file.read().to_pandas()
-    return named_frame(path, frame)
+        return named_frame(path, file.read().to_pandas())
 
 
 def named_frame(path: Path, frame: pd.DataFrame) -> pd.DataFrame:

@@ -143,14 +143,13 @@ class Settings:
                     f'`{name}={getattr(self, name)}` contradicts `space="{self.space}"`, which says it all; give one '
                     "of them"
                 )
-        space = None if single else ",".join(factor.text for factor in factors)
-        for name, value in {**own, "space": space}.items():
+        own["space"] = None if single else ",".join(factor.text for factor in factors)
+        for name, value in own.items():
             object.__setattr__(self, name, value)
 
     def conflicts(self) -> dict[str, bool]:
         """Return what is said of values that do not go together, each with whether they are there."""
         spheres = [factor.text for factor in self.factors if factor.closed]
-        scaled = self.prior_scale != "auto" or self.learn_prior_scale
         return {
             "a learned curvature must start above 0: set `curvature` to 1, say": (
                 self.learn_curvature and self.curvature == 0
@@ -161,7 +160,7 @@ class Settings:
             f'`posterior="wrapped"` is not offered on the sphere {"".join(spheres[:1])}, where a normal vector may '
             'wrap around; use `posterior="riemannian"`': bool(spheres) and self.posterior == "wrapped",
             f"the prior on a sphere is uniform and has no scale: drop `prior_scale` with `space` {self.space!r}": (
-                len(spheres) == len(self.factors) and scaled
+                len(spheres) == len(self.factors) and (self.prior_scale != "auto" or self.learn_prior_scale)
             ),
         }
 
@@ -182,8 +181,9 @@ class Settings:
         """Return the same with another curvature, of every factor that has one."""
         if self.space is None:
             return replace(self, curvature=c)
-        changed = (replace(factor, curvature=c) if factor.curved else factor for factor in self.factors)
-        return self.with_space(",".join(factor.text for factor in changed))
+        return self.with_space(
+            ",".join((replace(factor, curvature=c) if factor.curved else factor).text for factor in self.factors)
+        )
 
     def with_space(self, text: str) -> Self:
         """Return the same in another latent space.
@@ -483,9 +483,10 @@ class GraphSettings(Settings):
         return self.popularity == "learned" or (self.popularity == "auto" and self.edges == "fermi_dirac")
 
     def conflicts(self) -> dict[str, bool]:
-        spheres = any(factor.closed for factor in self.factors)
         return {
-            f"graphs have no map on spheres; use h or e in `space`, not {self.space!r}": spheres,
+            f"graphs have no map on spheres; use h or e in `space`, not {self.space!r}": (
+                any(factor.closed for factor in self.factors)
+            ),
             **super().conflicts(),
             f'`popularity="learned"` needs `edges="fermi_dirac"`, not {self.edges}; change one of them': (
                 self.popular and self.edges != "fermi_dirac"

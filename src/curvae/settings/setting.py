@@ -240,9 +240,12 @@ def described(kind: type[Any]) -> dict[str, Setting]:
         options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         kinds = [option for option in options if option is not NoneType]
         (own,) = [option for option in kinds if get_origin(option) is not Literal] or kinds
-        choices = get_args(own) if get_origin(own) is Literal else known.choices
         found[field.name] = dataclasses.replace(
-            known, name=field.name, type=own, optional=NoneType in options, choices=choices
+            known,
+            name=field.name,
+            type=own,
+            optional=NoneType in options,
+            choices=get_args(own) if get_origin(own) is Literal else known.choices,
         )
     _described[kind] = found
     return found
