@@ -130,8 +130,9 @@ def place_text(embedding: Embedding) -> str:
     """Say where rows are, for a sentence: "a map of 2 dimensions, c = 1 (curvature −1)"."""
     if len(embedding.placed) == 1:
         return f"a map of {count(embedding.dim, 'dimension')}, {space_text(embedding)}"
-    factors = (f"{one.name} ({count(one.dim, 'dimension')}, {one.chart.summary})" for one in embedding.placed)
-    return f"a product of {' and '.join(factors)}"
+    return "a product of " + " and ".join(
+        f"{one.name} ({count(one.dim, 'dimension')}, {one.chart.summary})" for one in embedding.placed
+    )
 
 
 def by_factor(embedding: Embedding, draw: Callable[[Embedding, int], Sequence[Picture]]) -> list[Picture]:
@@ -182,12 +183,17 @@ LIVE = 20_000  # rows up to which a report holds an interactive map
 
 def map_view(embedding: Embedding, projection: Projection, **more: Any) -> View:
     """Make the interactive map; `more` as for `View`, with points in coordinates of the page."""
-    # A standard deviation says nothing about the spread of a projection.
-    sigma = embedding.sigma if embedding.dim <= 2 else None
-    sizes = embedding.popularity
-    if sizes is not None and sizes.ndim > 1:  # as a sender and as a receiver
-        sizes = sizes.mean(1)
-    return View(projection.space, projection.manifold, sigma=sigma, sizes=sizes, chart=embedding.chart, **more)
+    reach = embedding.popularity
+    return View(
+        projection.space,
+        projection.manifold,
+        # A standard deviation says nothing about the spread of a projection.
+        sigma=embedding.sigma if embedding.dim <= 2 else None,
+        # Of a directed graph, a node is popular as a sender and as a receiver.
+        sizes=None if reach is None else reach.reshape(len(reach), -1).mean(1),
+        chart=embedding.chart,
+        **more,
+    )
 
 
 def node_places(tree: Tree, ball: PoincareBall, points: Tensor) -> Tensor:
@@ -213,7 +219,6 @@ def map_picture(
     nor the order of the rows.
     """
     projection, chart = projection or embedding.chart.project(embedding.points), embedding.chart
-    lines = None if hierarchy is None else (chart.page.to_lorentz(hierarchy[0]), hierarchy[1])
     colours = replace(colouring(labels, len(projection.points)), title=label_name or "")
     known = {} if labels is None else {label_name or "label": labels}
     return _interactive_map(
@@ -223,7 +228,11 @@ def map_picture(
         projection,
         "Posterior centres",
         "map of the rows",
-        {"columns": {**known, **(columns or {})}, "hierarchy": lines, "title": title or ""},
+        {
+            "columns": {**known, **(columns or {})},
+            "hierarchy": None if hierarchy is None else (chart.page.to_lorentz(hierarchy[0]), hierarchy[1]),
+            "title": title or "",
+        },
         wide=wide,
     )
 
@@ -235,25 +244,29 @@ def graph_pictures(graph: Graph, embedding: Embedding, frames: Sequence[Frame], 
     if graph.labels is not None:
         colours = replace(colouring(graph.labels, graph.n_nodes), title=graph.label_name or "")
         name, values = graph.label_name or "label", graph.labels
-    steps = (centre.steps, name) if colours is None else None
-    central = list(dict.fromkeys([int(centre.nearest[0]), centre.closest, *map(int, centre.nearest)]))
-    some = f" Of {graph.n_edges:,} edges {EDGES_DRAWN:,} are drawn, chosen at random."
+    how: dict[str, Any] = {
+        "steps": (centre.steps, name) if colours is None else None,
+        "names": graph.names,
+        "central": list(dict.fromkeys([int(centre.nearest[0]), centre.closest, *map(int, centre.nearest)])),
+    }
 
     def draw(part: Embedding, place: int) -> list[Picture]:
         chart, projection = part.chart, part.chart.project(part.points, frames[place])
-        how: dict[str, Any] = {"steps": steps, "names": graph.names, "central": central}
-        picture = _interactive_map(
-            (6.2, 5.2),
-            lambda axes: graph_map(axes, chart, projection.points, graph.edges, colours, **how),
-            part,
-            projection,
-            "Posterior centres of the nodes",
-            "map of the graph",
-            {"columns": {name: values}, "edges": edges_drawn(graph.edges).T, "title": ""},
-            some if graph.n_edges > EDGES_DRAWN else "",
-            wide=graph.n_nodes <= LIVE,
-        )
-        return [picture]
+        return [
+            _interactive_map(
+                (6.2, 5.2),
+                lambda axes: graph_map(axes, chart, projection.points, graph.edges, colours, **how),
+                part,
+                projection,
+                "Posterior centres of the nodes",
+                "map of the graph",
+                {"columns": {name: values}, "edges": edges_drawn(graph.edges).T, "title": ""},
+                f" Of {graph.n_edges:,} edges {EDGES_DRAWN:,} are drawn, chosen at random."
+                if graph.n_edges > EDGES_DRAWN
+                else "",
+                wide=graph.n_nodes <= LIVE,
+            )
+        ]
 
     return by_factor(embedding, draw)
 
@@ -281,9 +294,16 @@ def _interactive_map(
         wide: it takes a row of its own.
     """
     projected = f" {capital(projection.sentence)}." if embedding.chart.width > 2 else ""
-    caption = f"{what}, {embedding.chart.text()}.{projected}{more}"
-    live = map_view(embedding, projection, anonymous=True, **view) if len(projection.points) <= LIVE else None
-    return drawing(size, draw, caption, alt, tight=False, wide=wide, live=live, name="map")
+    return drawing(
+        size,
+        draw,
+        f"{what}, {embedding.chart.text()}.{projected}{more}",
+        alt,
+        tight=False,
+        wide=wide,
+        live=map_view(embedding, projection, anonymous=True, **view) if len(projection.points) <= LIVE else None,
+        name="map",
+    )
 
 
 def capital(sentence: str) -> str:
@@ -305,10 +325,13 @@ def row_pictures(
         drawn = [map_picture(part, data.labels, None, None, projection, data.label_name, wide, columns)]
         if columns is not None and len(data.shape) == 2:
             images, chart, places = data.x.reshape(-1, *data.shape), part.chart, projection.points  # never sparse
-            caption, alt = "The images at their places.", "images at their embedding"
             drawn.append(
                 drawing(
-                    (5.2, 5.2), lambda ax: mosaic(ax, chart, places, images, cmap="gray"), caption, alt, tight=False
+                    (5.2, 5.2),
+                    lambda ax: mosaic(ax, chart, places, images, cmap="gray"),
+                    "The images at their places.",
+                    "images at their embedding",
+                    tight=False,
                 )
             )
         return drawn
@@ -349,8 +372,11 @@ def graph_map_section(
         if graph.labels is not None
         else f"Colours are steps along edges from node {graph.names[centre.closest]}, grey where no path leads."
     )
-    curved = any(math.isfinite(factor.chart.rim) for factor in embedding.placed)
-    bent = ": it bends towards the centre, and distances grow towards the rim" if curved else ""
+    bent = (
+        ": it bends towards the centre, and distances grow towards the rim"
+        if any(math.isfinite(factor.chart.rim) for factor in embedding.placed)
+        else ""
+    )
     marked = (
         "It has a ring; the square marks the node that is second nearest."
         if centre.nearest[0] == centre.closest
@@ -387,22 +413,26 @@ def _map_section(embedding: Embedding, pictures: Sequence[Picture], points: str,
 def likelihood_section(found: Likelihoods | None, figures: str, rows: str, compare_command: str) -> Section:
     """Tabulate the likelihood of held-out rows; `figures` is a sentence about it, and `rows` says which they are."""
     if found is None:
-        text = [figures, "No rows were held out. To compare with curvature 0 and PCA on held-out rows:"]
-        return Section("Held-out likelihood", text, command=compare_command)
-    table = Table(
-        ["units", "log-likelihood, nats a row", "95 % interval"],
-        [
-            ["as the model sees them", decimal(found.mean), f"± {found.interval:.2f}"],
-            ["original", decimal(found.original.mean), f"± {found.original.interval:.2f}"],
-        ],
-        f"{rows}; importance sampling with {found.samples} draws a row, median effective sample size "
-        f"{np.median(found.ess):.0f}, median standard error {np.median(found.error):.2g} nats.",
-    )
+        return Section(
+            "Held-out likelihood",
+            [figures, "No rows were held out. To compare with curvature 0 and PCA on held-out rows:"],
+            command=compare_command,
+        )
     return Section(
         "Held-out likelihood",
         [figures, "To compare with the likelihood of curvature 0 and of PCA:"],
         (),
-        [table],
+        [
+            Table(
+                ["units", "log-likelihood, nats a row", "95 % interval"],
+                [
+                    ["as the model sees them", decimal(found.mean), f"± {found.interval:.2f}"],
+                    ["original", decimal(found.original.mean), f"± {found.original.interval:.2f}"],
+                ],
+                f"{rows}; importance sampling with {found.samples} draws a row, median effective sample size "
+                f"{np.median(found.ess):.0f}, median standard error {np.median(found.error):.2g} nats.",
+            )
+        ],
         command=compare_command,
     )
 
@@ -456,30 +486,34 @@ def _training_section(
 ) -> Section:
     """Show how a training of any kind went; figures are by `unit`, and `facts` are further rows of the table."""
     last, parts, config = fitted.last, embedding.parts, fitted.config
-    kept = "best on validation rows" if fitted.keeps_best else "last"
 
     def draw_radii(part: Embedding, place: int) -> list[Picture]:
         scale = fitted.figures[place].prior_scale if part.chart.radial else None
         how = {"dim": part.dim, "distribution": config.posterior}
-        drawn = f"Distances of the posterior centres from the origin{'' if scale is None else ', and of the prior'}."
         return [
             drawing(
                 (4.2, 2.8),
                 lambda axes: radius_histogram(axes, part.radius, part.c, scale, **how),
-                drawn,
+                f"Distances of the posterior centres from the origin{'' if scale is None else ', and of the prior'}.",
                 "histogram of radii",
             )
         ]
 
-    active = each_factor(fitted, lambda one, place: f"{active_dimensions(parts[place], one.prior_scale)} of {one.dim}")
     rows = [
         [f"reconstruction, nats a {unit}", decimal(last["reconstruction"])],
         [f"divergence from the prior (KL), nats a {unit}", decimal(last["kl"])],
-        ["active dimensions", active],
+        [
+            "active dimensions",
+            each_factor(fitted, lambda one, place: f"{active_dimensions(parts[place], one.prior_scale)} of {one.dim}"),
+        ],
         ["curvature", space_text(embedding)],
         ["prior scale σ0", each_factor(fitted, lambda one, _: f"{one.prior_scale:.4g}")],
         *facts,
-        ["epoch of the weights", f"{last['epoch']} of {len(fitted.history)}, the {kept}"],
+        [
+            "epoch of the weights",
+            f"{last['epoch']} of {len(fitted.history)}, the "
+            f"{'best on validation rows' if fitted.keeps_best else 'last'}",
+        ],
     ]
     drawn = drawing(
         (8, 2.8), lambda axes: curves(axes, fitted.history), caption, "learning curves", 2, wide=True, name="curves"
@@ -503,15 +537,20 @@ def reconstruction_section(
         originals, made = (fitted.scaling.apply(values) for values in (originals, made))
         what = "Every feature" if LIKELIHOODS[fitted.config.likelihood].standardise is True else "Every number"
         caption += f" {what} is shown from its mean, in units of its standard deviation."
-    picture = drawing(
-        (8, 2.4),
-        lambda axes: reconstructions(axes, originals, made, data.shape, titles),
-        caption,
-        "reconstructions",
-        3,
-        wide=True,
+    return Section(
+        "Reconstructions",
+        (),
+        [
+            drawing(
+                (8, 2.4),
+                lambda axes: reconstructions(axes, originals, made, data.shape, titles),
+                caption,
+                "reconstructions",
+                3,
+                wide=True,
+            )
+        ],
     )
-    return Section("Reconstructions", (), [picture])
 
 
 def samples_picture(images: NDArray[Any]) -> Picture:
@@ -610,7 +649,6 @@ def _score_rows(
 
 def criterion_section(found: Comparison) -> Section:
     """Tabulate what curvature gains by other measures than the likelihood."""
-    structure = f"The test for a hierarchy calls the data {found.structure}." if found.structure else ""
     tables = [
         Table(
             ["c", f"{one.name}, validation", f"{one.name}, test"],
@@ -621,7 +659,15 @@ def criterion_section(found: Comparison) -> Section:
         )
         for one in found.criteria
     ]
-    return Section("Other criteria", [*(one.sentence for one in found.criteria), structure], (), tables)
+    return Section(
+        "Other criteria",
+        [
+            *(one.sentence for one in found.criteria),
+            f"The test for a hierarchy calls the data {found.structure}." if found.structure else "",
+        ],
+        (),
+        tables,
+    )
 
 
 def diagnosis_section(found: Diagnosis, labels: Any) -> Section:
@@ -629,47 +675,60 @@ def diagnosis_section(found: Diagnosis, labels: Any) -> Section:
     scores, graph = found.scores, found.kind == "graph"
     surrogates = [s.name for s in scores], [s.value for s in scores], [s.surrogates for s in scores]
     known = None if labels is None else labels[found.sample]
-    pictures = [
-        drawing(
-            (8, 0.9 + 0.45 * len(scores)),
-            lambda axes: beside_surrogates(axes, *surrogates),
-            f"Scores, beside those of surrogates with the same {'degrees' if graph else 'covariance spectrum'}.",
-            "scores and surrogates",
-            wide=True,
-        ),
-        drawing(
-            (8, 3),
-            lambda axes: dendrogram(axes, found.merges, known, "path length" if graph else "distance"),
-            "Average linkage. Any points have a dendrogram; the test says what it is worth.",
-            "dendrogram",
-            wide=True,
-        ),
-    ]
-    table = Table(
-        ["score", "data", "surrogates", "meaning"],
-        [[s.name, f"{s.value:.3f}", f"{s.surrogate:.3f}", s.meaning] for s in scores],
-        f"p = {found.nesting.p_groups:.2g} for groups, {found.nesting.p_nesting:.2g} for groups of groups: "
-        f"{found.nesting.verdict}.",
+    return Section(
+        "The test",
+        (),
+        [
+            drawing(
+                (8, 0.9 + 0.45 * len(scores)),
+                lambda axes: beside_surrogates(axes, *surrogates),
+                f"Scores, beside those of surrogates with the same {'degrees' if graph else 'covariance spectrum'}.",
+                "scores and surrogates",
+                wide=True,
+            ),
+            drawing(
+                (8, 3),
+                lambda axes: dendrogram(axes, found.merges, known, "path length" if graph else "distance"),
+                "Average linkage. Any points have a dendrogram; the test says what it is worth.",
+                "dendrogram",
+                wide=True,
+            ),
+        ],
+        [
+            Table(
+                ["score", "data", "surrogates", "meaning"],
+                [[s.name, f"{s.value:.3f}", f"{s.surrogate:.3f}", s.meaning] for s in scores],
+                f"p = {found.nesting.p_groups:.2g} for groups, {found.nesting.p_nesting:.2g} for groups of groups: "
+                f"{found.nesting.verdict}.",
+            )
+        ],
     )
-    return Section("The test", (), pictures, [table])
 
 
 def delta_section(found: Diagnosis) -> Section:
     """Tabulate Gromov's δ with its intervals."""
     delta = found.delta
-    largest = "largest" if delta.exact else "largest seen"
     rows = [
         [name, f"{value:.3g}", f"{delta.relative(value):.3f}", text]
         for name, value, text in (
             ("mean", delta.mean, "{:.3g} to {:.3g}".format(*delta.interval)),
             ("95 % quantile", delta.quantile, "{:.3g} to {:.3g}".format(*delta.quantile_interval)),
-            (largest, delta.largest, "exact" if delta.exact else f"≤ {delta.exceeding:.1g} of quadruples are above"),
+            ("largest", delta.largest, "exact")
+            if delta.exact
+            else ("largest seen", delta.largest, f"≤ {delta.exceeding:.1g} of quadruples are above"),
         )
     ]
-    note = f"{delta.count:,} quadruples; diameter {delta.diameter:.4g}; relative is 2δ/diameter."
-    text = "Half the difference of the two largest sums of opposite distances of four points; 0 in a tree."
     return Section(
-        "Gromov's δ", [text], (), [Table(["δ of four points", "value", "relative", "95 % interval"], rows, note)]
+        "Gromov's δ",
+        ["Half the difference of the two largest sums of opposite distances of four points; 0 in a tree."],
+        (),
+        [
+            Table(
+                ["δ of four points", "value", "relative", "95 % interval"],
+                rows,
+                f"{delta.count:,} quadruples; diameter {delta.diameter:.4g}; relative is 2δ/diameter.",
+            )
+        ],
     )
 
 
@@ -698,8 +757,10 @@ def scaled_rows(rows: Rows) -> tuple[Rows, str]:
     if not rows.measures_lengths or choose_likelihood(rows.x, "auto")[0] == "bernoulli":
         return rows, "Values were used as they are."
     scaling = Scaling.standard(rows.x)
-    scaled = replace(rows, shift=scaling.shift, scale=scaling.scale)
-    return scaled, "Columns were centred and scaled to unit variance."
+    return (
+        replace(rows, shift=scaling.shift, scale=scaling.scale),
+        "Columns were centred and scaled to unit variance.",
+    )
 
 
 def scaled_table(data: Dataset, metric: Metric = "euclidean") -> tuple[Rows, str]:
@@ -734,11 +795,16 @@ def judge_rows(
     """
     if len(data) < FEWEST:
         return None
-    scaled = filled_rows(data)
-    rows = min(rows, max(_FEW, _VALUES // int(data.x.shape[1])))
-    groups = None if data.context is None else group_rows(data.context, FEWEST)
-    how |= {"labels": data.labels, "held_out": held_out, "groups": groups}
-    return faithfulness(scaled, places, seed=seed, rows=rows, **how)
+    return faithfulness(
+        filled_rows(data),
+        places,
+        labels=data.labels,
+        held_out=held_out,
+        groups=None if data.context is None else group_rows(data.context, FEWEST),
+        seed=seed,
+        rows=min(rows, max(_FEW, _VALUES // int(data.x.shape[1]))),
+        **how,
+    )
 
 
 def describe_covariates(data: Dataset, places: Any, seed: int) -> list[str]:
@@ -878,8 +944,13 @@ def stability_section(
         f"is {found.correlation:.2f}, and {found.overlap:.0%} of the {found.neighbours} nearest neighbours agree."
     ]
     if aligned is None or figures is None:
-        unlike = "The maps have other curvatures, so no isometry brings them together, and no spread is measured."
-        return Section("Stability", [*text, unlike])
+        return Section(
+            "Stability",
+            [
+                *text,
+                "The maps have other curvatures, so no isometry brings them together, and no spread is measured.",
+            ],
+        )
     text.append(
         f"Brought onto the first by the best isometries, {figures['maps']} maps place half of the rows within "
         f"{figures['median']:.2f} of their mean place (root mean square over maps), and 95 % of them within "
@@ -896,14 +967,19 @@ def stability_section(
         chart, frame = part.chart, frames[place]
         places = chart.place(frame, torch.from_numpy(aligned.parts[place][:, followed]))
         labels: Any = None if data.labels is None else data.labels[followed]
-        title = "places of a row in all maps"
         start, end = (one.reshape(-1, 2) for one in (places[:1].expand_as(places[1:]), places[1:]))
 
         def draw_both(axes: Any) -> None:
-            latent_map(axes[0], chart, places[0], labels, samples=places[1:].transpose(0, 1), title=title)
+            latent_map(
+                axes[0],
+                chart,
+                places[0],
+                labels,
+                samples=places[1:].transpose(0, 1),
+                title="places of a row in all maps",
+            )
             geodesics(axes[0], chart, start, end, colors=RIM, linewidths=0.5, alpha=0.6, zorder=1.5)
-            colours = colouring(aligned.spread, len(data))
-            latent_map(axes[1], chart, chart.place(frame, part.points), colours, title="spread")
+            latent_map(axes[1], chart, chart.place(frame, part.points), aligned.spread, title="spread")
 
         return [drawing((10.4, 4.6), draw_both, caption, "places of rows in all maps, and their spread", 2, wide=True)]
 
@@ -955,13 +1031,15 @@ def drivers_section(fitted: Fitted, data: Dataset, embedding: Embedding, context
         one = explain(fitted, embedding, places, columns=_SHOWN, steps=2, context=context)
         shown = [f"{data.names[j]} {_change(one, i)}" for i, j in enumerate(one.features)]
         rows.append([label, f"{len(places):,}", *shown, *[""] * (_SHOWN - len(shown))])
-    header = [data.label_name or "label", "rows", *(f"column {i}" for i in range(1, _SHOWN + 1))]
-    text = (
-        "What the decoder expects at the Fréchet mean of each label, less what it expects at that of all rows: the "
-        "columns that differ most beside their standard deviation. Intervals hold 90 % of the draws of rows of the "
-        "label from their posteriors."
+    return Section(
+        _DRIVERS,
+        [
+            "What the decoder expects at the Fréchet mean of each label, less what it expects at that of all rows: the "
+            "columns that differ most beside their standard deviation. Intervals hold 90 % of the draws of rows of the "
+            "label from their posteriors."
+        ],
+        tables=[Table([data.label_name or "label", "rows", *(f"column {i}" for i in range(1, _SHOWN + 1))], rows)],
     )
-    return Section(_DRIVERS, [text], tables=[Table(header, rows)])
 
 
 # How well hidden edges were found again, by models and by rules that need none.
@@ -1072,8 +1150,11 @@ def beside_comparison(graph: Graph, found: GraphComparison) -> tuple[Table, list
         splits.append({"test": {**vars(one.test[best]), "baselines": baselines}})
     links = LinkFigures(splits)
     rule = links.best_rule
-    lines = [[name, links.text("auc", name), links.text("ap", name)] for name in BASELINES]
-    table = Table(["rule without a model", "test, AUC", "test, AP"], lines, "On the same test edges and other pairs.")
+    table = Table(
+        ["rule without a model", "test, AUC", "test, AP"],
+        [[name, links.text("auc", name), links.text("ap", name)] for name in BASELINES],
+        "On the same test edges and other pairs.",
+    )
     if np.mean(links.figures("auc")) > np.mean(links.figures("auc", rule=rule)):
         return table, []
     both = f"AUC {links.text('auc')} at best against {links.text('auc', rule)}"
@@ -1131,12 +1212,12 @@ _PRECISION = (
 
 def verdict(links: LinkFigures, near: Neighbourhood, faithful: GraphFaithfulness | None, accuracy: float | None) -> str:
     """Say what was found, in two or three plain sentences."""
-    found = [ranking_sentence(links) if links.splits else _PRECISION.format(near.map)]
-    if faithful is not None:
-        found.append(faithful.verdict)
-    if accuracy is not None:
-        found.append(f"The 5-NN accuracy of the labels on the map is {accuracy:.0%}.")
-    return " ".join(found)
+    found = [
+        ranking_sentence(links) if links.splits else _PRECISION.format(near.map),
+        "" if faithful is None else faithful.verdict,
+        "" if accuracy is None else f"The 5-NN accuracy of the labels on the map is {accuracy:.0%}.",
+    ]
+    return " ".join(filter(None, found))
 
 
 def details(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
@@ -1204,14 +1285,17 @@ def links_section(
 def missing_section(missing: pd.DataFrame, directed: bool) -> Section:
     """Tabulate the first of the likeliest missing edges."""
     shown = missing.head(_LISTED)
-    rows = [[a, b, f"{p:.3f}"] for a, b, p in shown.itertuples(index=False)]
     way = " from the source to the target" if directed else ""
     text = (
         f"{LINKS} lists the {count(len(missing), 'pair')} of nodes without an edge that the model of the map finds "
         f"likeliest to have one{way}. It was trained on all edges, with these pairs as examples of nodes without one."
     )
-    note = f"The first {len(shown)}." if len(shown) < len(missing) else ""
-    return Section("Likely missing edges", [text], (), [Table(list(missing.columns), rows, note)])
+    table = Table(
+        list(missing.columns),
+        [[a, b, f"{p:.3f}"] for a, b, p in shown.itertuples(index=False)],
+        f"The first {len(shown)}." if len(shown) < len(missing) else "",
+    )
+    return Section("Likely missing edges", [text], (), [table])
 
 
 def _link_tables(links: LinkFigures) -> list[Table]:
@@ -1219,19 +1303,23 @@ def _link_tables(links: LinkFigures) -> list[Table]:
     names = {name: label for name, label in _FIGURES.items() if name in links.splits[0]["test"]}
     found = {"the models": None, **{rule: rule for rule in BASELINES}}
     rules = [[label, *(links.text(name, rule) for name in names)] for label, rule in found.items()]
-    known = "Rules know the training edges of the models; there are as many singular vectors as dimensions."
     rows = []
     for row in links.splits:
         cells = [f"{100 * row[part][name]:.1f}" for part in ("validation", "test") for name in ("auc", "ap")]
         rows.append([f"{row['seed']}", *cells, f"{row['apart']:.0%}", f"{row['alone']:.0%}"])
     figures = [f"{part} {name}, %" for part in ("validation", "test") for name in ("AUC", "AP")]
-    hidden = (
-        "Validation edges, 5 %, were hidden too and decided at most when a training ended; hidden edges above "
-        "are test edges."
-    )
     return [
-        Table(["hidden edges found by", *names.values()], rules, known),
-        Table(["seed of the split", *figures, "ends apart", "an end alone"], rows, hidden),
+        Table(
+            ["hidden edges found by", *names.values()],
+            rules,
+            "Rules know the training edges of the models; there are as many singular vectors as dimensions.",
+        ),
+        Table(
+            ["seed of the split", *figures, "ends apart", "an end alone"],
+            rows,
+            "Validation edges, 5 %, were hidden too and decided at most when a training ended; hidden edges above "
+            "are test edges.",
+        ),
     ]
 
 
@@ -1241,12 +1329,6 @@ def _describe_hidden_edges(graph: Graph, links: LinkFigures) -> list[str]:
         name: f"{np.mean([row[name] for row in links.splits]):.0%}" for name in ("apart", "alone", "alone_absent")
     }
     share = f"{shares['apart']} of the hidden edges join parts of the graph that the other edges leave apart"
-    direction = (
-        "The direction is right where the model finds the hidden edge likelier than one back; edges that run "
-        "both ways are left out. Rules are in their directed form: the number of edges from the first node "
-        "times that of edges to the second, the number of paths of two edges, and singular vectors of the "
-        "matrix of directed edges."
-    )
     lost = f"{share}. The training edges do not say where these parts lie relative to each other."
     if graph.is_forest:
         lost = (
@@ -1256,7 +1338,11 @@ def _describe_hidden_edges(graph: Graph, links: LinkFigures) -> list[str]:
             "without features."
         )
     return [
-        direction if graph.directed else "",
+        "The direction is right where the model finds the hidden edge likelier than one back; edges that run both "
+        "ways are left out. Rules are in their directed form: the number of edges from the first node times that of "
+        "edges to the second, the number of paths of two edges, and singular vectors of the matrix of directed edges."
+        if graph.directed
+        else "",
         lost,
         f"{shares['alone']} of the hidden edges, and {shares['alone_absent']} of the pairs beside them, have "
         "an end that no training edge touches. The more these shares differ, the more AUC depends on where such nodes "
@@ -1301,12 +1387,14 @@ def graph_data_section(graph: Graph, config: GraphConfig) -> Section:
         )
     elif not exact(graph.n_nodes, listed(config)):
         pairs = "The graph is too large to look at all pairs of nodes: each step looked at a weighted sample."
-    text = [
-        f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.",
-        *(capital(note) for note in graph.notes),
-        (intense if balanced else existing) if weighted else "",
-        "Weights also say how much a node hears of each neighbour." if weighted else "",
-        "" if features is None else f"{count(len(graph.feature_names), 'feature')} were {how}.",
-        pairs,
-    ]
-    return Section("What was done to the data", text)
+    return Section(
+        "What was done to the data",
+        [
+            f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.",
+            *(capital(note) for note in graph.notes),
+            (intense if balanced else existing) if weighted else "",
+            "Weights also say how much a node hears of each neighbour." if weighted else "",
+            "" if features is None else f"{count(len(graph.feature_names), 'feature')} were {how}.",
+            pairs,
+        ],
+    )

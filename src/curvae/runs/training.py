@@ -151,8 +151,7 @@ def embedding_tables(
         reporter: shows the progress.
         split: what rows were for; all are new by default.
     """
-    fitted, advance = fitted.double(), reporter.counter("embedding", len(data))
-    start = 0
+    fitted, advance, start = fitted.double(), reporter.counter("embedding", len(data)), 0
     for piece in data.pieces():
         names = "new" if split is None else split.names(len(piece), start)
         yield embedding_table(embed(fitted, piece), piece.ids, piece.labels, names, frames=frames)
@@ -247,8 +246,8 @@ class RowsTrainingPlan:
         sample, parts = sample_split(data, split, config.seed, root)
         # Why the map cannot be held to the neighbourhoods of the data, if it cannot.
         hindrance = "several processes share every batch, and it compares all rows of one" if processes > 1 else ""
-        seeds = [replace(config, seed=config.seed + i) for i in range(repeats)]
-        problem, tasks = plan_rows(seeds, data, splits=[split] * repeats, hindrance=hindrance)
+        configs = [replace(config, seed=config.seed + i) for i in range(repeats)]
+        problem, tasks = plan_rows(configs, data, splits=[split] * repeats, hindrance=hindrance)
         first = tasks[0]
         sample = replace(sample, notes=(*sample.notes, *left_out_start(first.config, first.source, split)))
         chosen = choose_neighbours(config, first.layout, len(split.train), hindrance)
