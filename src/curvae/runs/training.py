@@ -246,8 +246,12 @@ class RowsTrainingPlan:
         sample, parts = sample_split(data, split, config.seed, root)
         # Why the map cannot be held to the neighbourhoods of the data, if it cannot.
         hindrance = "several processes share every batch, and it compares all rows of one" if processes > 1 else ""
-        configs = [replace(config, seed=config.seed + i) for i in range(repeats)]
-        problem, tasks = plan_rows(configs, data, splits=[split] * repeats, hindrance=hindrance)
+        problem, tasks = plan_rows(
+            [replace(config, seed=config.seed + i) for i in range(repeats)],
+            data,
+            splits=[split] * repeats,
+            hindrance=hindrance,
+        )
         first = tasks[0]
         sample = replace(sample, notes=(*sample.notes, *left_out_start(first.config, first.source, split)))
         chosen = choose_neighbours(config, first.layout, len(split.train), hindrance)
@@ -332,8 +336,12 @@ class RowsTrainingPlan:
         kind = "training" if part == "train" else part
         asked = f"{kind} rows" + (", which chose the epoch," if part == "validation" and fitted.keeps_best else "")
         reporter.say(f"measuring the likelihood of {kind} rows")
-        advance = reporter.counter("likelihood", len(scored))
-        found = likelihoods(fitted, data.arrays.take(scored), report_samples(len(scored)), advance=advance)
+        found = likelihoods(
+            fitted,
+            data.arrays.take(scored),
+            report_samples(len(scored)),
+            advance=reporter.counter("likelihood", len(scored)),
+        )
         names = split.names(len(data))
         faithful = pages.judge_rows(data, embedding, judged_rows(names), seed=config.seed)
         beside = pages.describe_covariates(data, embedding, config.seed)
@@ -365,18 +373,26 @@ class RowsTrainingPlan:
             "faithfulness": None if faithful is None else faithful.to_json(),
         }
         view = view_step(folder)
-        again = reporter.command(source.step(source.action, **self.typed, repeats=5))
-        compare = reporter.command(source.step("compare", **comparable(self.typed)))
         figures = (
             f"{len(self.data):,} rows on {pages.place_text(embedding)}: log-likelihood of {asked} {found.text} nats a "
             f"row, divergence from the prior {decimal(last['kl'])} nats."
         )
-        stability_section = pages.stability_section(data, stable, aligned, variation, frames, again)
+        stability_section = pages.stability_section(
+            data,
+            stable,
+            aligned,
+            variation,
+            frames,
+            reporter.command(source.step(source.action, **self.typed, repeats=5)),
+        )
         sections = [
             pages.rows_map_section(data, embedding, frames, turned, spread, reporter.command(view)),
             pages.faithful_section(faithful, beside),
             pages.likelihood_section(
-                None if part == "train" else found, figures, f"{len(scored):,} {asked.rstrip(',')}", compare
+                None if part == "train" else found,
+                figures,
+                f"{len(scored):,} {asked.rstrip(',')}",
+                reporter.command(source.step("compare", **comparable(self.typed))),
             ),
             stability_section,
             pages.training_section(fitted, embedding, self.facts["data"]["neighbours_reason"]),
@@ -409,15 +425,13 @@ class RowsTrainingPlan:
             epochs = (typed.get("epochs") or 0) * -(-len(self._tasks[0].split.train) // config.batch_size)
             if usual != typed and typed.get("steps", epochs) < DEFAULT_STEPS:
                 return source.step(source.action, "the default length of training may keep more neighbours", **usual)
-            layout = layout_of(Arrays.of(self.data))
-            free = replace(config, neighbours="auto")
-            possible = choose_neighbours(free, layout, len(self.data), self._hindrance)[0] != "off"
-            if possible and config.neighbours in ("auto", "off"):
-                more, why = {"neighbours": "both"}, "holds the map to the neighbourhoods of the data"
-                return source.step(source.action, why, **typed | more)
+            free, layout = replace(config, neighbours="auto"), layout_of(Arrays.of(self.data))
+            possible, _ = choose_neighbours(free, layout, len(self.data), self._hindrance)
+            if possible != "off" and config.neighbours in ("auto", "off"):
+                why = "holds the map to the neighbourhoods of the data"
+                return source.step(source.action, why, **typed | {"neighbours": "both"})
             if config.space is None and config.dim == 2 and config.neighbours != "off":
-                why = "a third dimension may keep more neighbours"
-                return source.step(source.action, why, **typed | {"dim": 3})
+                return source.step(source.action, "a third dimension may keep more neighbours", **typed | {"dim": 3})
         if len(self.data) < FEWEST_COMPARED or curvature_chosen(self.config, self.typed):
             return Step("view", (folder,), why="the interactive map")
         return source.step("compare", "is curvature worth it for these data?", **comparable(typed))
@@ -452,7 +466,7 @@ class RowsComparisonPlan:
     ) -> None:
         """Split the rows; raise for what cannot be compared."""
         likelihood, _ = choose_likelihood(data.x, config.likelihood, layout_of(Arrays.of(data)))
-        warned = _warnings(data, config.likelihood, likelihood)
+        self.remarks = _warnings(data, config.likelihood, likelihood)
         if before and config.likelihood == "auto":
             chosen = before["data"].get("likelihood", likelihood)
             config = replace(config, likelihood="auto" if chosen == likelihood else chosen)
@@ -477,7 +491,7 @@ class RowsComparisonPlan:
         }
         cost = cost_text(curvatures, planned.values, repeats)
         self.text = f"{len(data):,} rows, {count(data.n_columns, 'column')}; {cost}"
-        self.data, self.config, self.typed, self.remarks = data, config, typed, warned
+        self.data, self.config, self.typed = data, config, typed
         self._planned, self._splits = planned, {config.seed + i: split for i, split in enumerate(parts)}
         self._sample: Any = data if rows is None else data.take(rows).load()
 
@@ -641,11 +655,13 @@ class GraphTrainingPlan:
         accuracy = None if graph.labels is None else label_accuracy(embedding, graph.labels, seed=config.seed)
         warnings = health(fitted, embedding)
         if near.map < _FAITHFUL:
-            remedy = "a larger dimension or more epochs"
-            if config.pairs == "all":
-                remedy = "a larger dimension, more epochs or a larger weight"
-            elif config.encoder != "free":
-                remedy = 'a larger dimension, more epochs or a vector for each node, `encoder="free"`'
+            remedy = (
+                "a larger dimension, more epochs or a larger weight"
+                if config.pairs == "all"
+                else "a larger dimension or more epochs"
+                if config.encoder == "free"
+                else 'a larger dimension, more epochs or a vector for each node, `encoder="free"`'
+            )
             warnings.append(
                 f"the map shows few of the edges (mean average precision of neighbourhoods {near.map:.2f}); "
                 f"try {remedy}"
@@ -670,8 +686,13 @@ class GraphTrainingPlan:
         }
         files = {}
         if self._links is not None:
-            advance = reporter.counter("missing edges", graph.n_nodes)
-            pairs, probability = missing_links(fitted, graph, self._links, embedding=embedding, progress=advance)
+            pairs, probability = missing_links(
+                fitted,
+                graph,
+                self._links,
+                embedding=embedding,
+                progress=reporter.counter("missing edges", graph.n_nodes),
+            )
             first, second = graph.names[pairs].T
             files[pages.LINKS] = pd.DataFrame({"source": first, "target": second, "probability": probability})
         # Where hidden edges are to be found, only the encoder can place the nodes that lost theirs.
@@ -742,8 +763,11 @@ class GraphComparisonPlan:
             raise CurvaeError("a comparison on a graph takes no tree; leave out `tree=…`")
         split_edges(data, seed=config.seed)
         cost = cost_text(curvatures, curved_values(curvatures, repeats, config), repeats)
-        facts = {"fingerprint": data.fingerprint, "nodes": data.n_nodes, "edges": data.n_edges}
-        self.facts = {"curvatures": curvatures, "repeats": repeats, "data": facts}
+        self.facts = {
+            "curvatures": curvatures,
+            "repeats": repeats,
+            "data": {"fingerprint": data.fingerprint, "nodes": data.n_nodes, "edges": data.n_edges},
+        }
         self.text = f"{data.n_nodes:,} nodes, {data.n_edges:,} edges; {cost}"
         self.data, self.config, self.typed, self.remarks = data, config, typed, list[str]()
         self._curvatures, self._repeats = curvatures, repeats
@@ -757,9 +781,12 @@ class GraphComparisonPlan:
             frames = frames_of(embedding)
             drawn += pages.graph_pictures(graph, embedding, frames, _centre(graph, embedding, frames, self.config.seed))
         rules, warned = pages.beside_comparison(graph, found)
-        which = "From the models of the first split, which have seen 85 % of the edges; all edges are drawn."
         sections = [
-            Section("The maps", [which, turned], drawn),
+            Section(
+                "The maps",
+                ["From the models of the first split, which have seen 85 % of the edges; all edges are drawn.", turned],
+                drawn,
+            ),
             pages.comparison_section(found),
             Section("Rules without a model", (), (), [rules]),
             pages.graph_data_section(graph, self.config),
@@ -779,7 +806,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
 
 @contextmanager
 def start_run(
-    source: DataSource,
+    source: Source | GraphSource,
     settings: Mapping[str, Any],
     output: Path | None,
     kind: str,
@@ -789,7 +816,7 @@ def start_run(
     *,
     resume: bool,
     force: bool,
-) -> Iterator[tuple[Any, Path, DataSource, dict[str, Any]]]:
+) -> Iterator[tuple[Any, Path, Source | GraphSource, dict[str, Any]]]:
     """Start or resume a run: read its data, and lock its folder within the context.
 
     Arguments:
@@ -817,15 +844,14 @@ def start_run(
             typed = before.get("asked", typed)
             settings = given(config)
         config = configs(**settings)
-        data: Any = None
-        read = source
-        if isinstance(source, Source):
+        read: Source | GraphSource = source
+        if isinstance(source, GraphSource):
+            data: Any = source.load(directed=config.directed)
+        else:
             # A run that is resumed has the memory that it had: it decides on the order of rows on disk.
             source = source if before else source.bounded
             data = source.load(reporter.counter)
             read = source if data.on_disk else replace(source, memory=None)
-        elif isinstance(source, GraphSource):
-            data = source.load(directed=config.directed)
         if before and data.fingerprint != before["data"]["fingerprint"]:
             raise CurvaeError(
                 f"{source.path} is not the data that {folder} was started with; "
@@ -833,8 +859,13 @@ def start_run(
             )
         named = {name: value for name, value in settings.items() if name in typed}
         made = plan(read, data, config, named, before, **asked)
-        started = {"command": before.get("command", reporter.started), "asked": typed}
-        description = {**description_of(made.config, kind), **started, "source": read.to_json(), **made.facts}
+        description = {
+            **description_of(made.config, kind),
+            "command": before.get("command", reporter.started),
+            "asked": typed,
+            "source": read.to_json(),
+            **made.facts,
+        }
         if folder is None or not before:
             name = source.name if kind == source.kind else f"{source.name}-{kind}"
             folder = held.enter_context(new_folder(output, name, force))
@@ -848,11 +879,11 @@ def start_run(
 def _require_same_request(
     folder: Path,
     description: Mapping[str, Any],
-    source: DataSource,
+    source: Source | GraphSource,
     configs: type[Settings],
     settings: Mapping[str, Any],
     asked: Mapping[str, Any],
-) -> tuple[DataSource, Settings, dict[str, Any]]:
+) -> tuple[Source | GraphSource, Settings, dict[str, Any]]:
     """Return source, settings and what else was asked for at the start; raise if something else is asked for now."""
     try:
         config = configs.from_json(description["config"])
@@ -887,7 +918,7 @@ def _require_same_request(
 
 
 def train_run(
-    source: DataSource,
+    source: Source | GraphSource,
     settings: Mapping[str, Any] = MappingProxyType({}),
     output: Path | None = None,
     *,
@@ -931,14 +962,20 @@ def train_run(
         if isinstance(source, GraphSource)
         else partial(RowsTrainingPlan, processes=together, root=root)
     )
-    asked, how = {count: repeats}, {"resume": resume, "force": force}
-    with start_run(source, settings, output, source.kind, asked, plan, reporter, **how) as started:
-        made, folder, _, description = started
+    with start_run(
+        source, settings, output, source.kind, {count: repeats}, plan, reporter, resume=resume, force=force
+    ) as (made, folder, _, description):
         warnings = [*made.data.warnings, *made.remarks]
         reporter.tell(description["data"]["notes"], warnings)
         reporter.tell([made.text, f"run folder {folder}"], ())
-        where = {"resume": resume, "device": device, "jobs": jobs or default_jobs(device)}
-        found = made.train(folder, reporter, epoch_progress(reporter, resume), **where)
+        found = made.train(
+            folder,
+            reporter,
+            epoch_progress(reporter, resume),
+            resume=resume,
+            jobs=jobs or default_jobs(device),
+            device=device,
+        )
         warnings += found.warnings
         summary = {**found.summary, "warnings": warnings}
         pictures = {name: one for section in found.sections for name, one in section.named_pictures.items()}
@@ -957,8 +994,11 @@ def train_run(
             found.advice,
             reporter.words,
         )
-        extra = {key: description[key] for key in ("command", "asked", "source", count, "root", "data")}
-        extra |= {"orientation": frames_to_json(found.frames), "summary": summary}
+        extra = {
+            **{key: description[key] for key in ("command", "asked", "source", count, "root", "data")},
+            "orientation": frames_to_json(found.frames),
+            "summary": summary,
+        }
         save_fitted(folder, found.fitted, found.embedding, extra, made.data)
         reporter.tell(found.said, found.warnings)
         return folder, summary, [folder / name for name in found.files], found.following
@@ -973,8 +1013,7 @@ def epoch_progress(reporter: Reporter, resumed: bool) -> Callable[[dict[str, Any
             reporter.say(f"continued at epoch {record['epoch']} of {epochs}")
             resumed = False
         elbo, reconstruction, kl = (decimal(record[name]) for name in ("elbo", "reconstruction", "kl"))
-        curvatures = [value for name, value in record.items() if name == "c" or name.startswith("c_")]
-        shown = ", ".join(f"{c:.3g}" for c in curvatures)
+        shown = ", ".join(f"{c:.3g}" for name, c in record.items() if name == "c" or name.startswith("c_"))
         reporter.progress("training", record["epoch"], epochs, f"ELBO {elbo}  rec {reconstruction}  KL {kl}  c {shown}")
 
     return progress
@@ -987,7 +1026,7 @@ _DEFAULT: dict[str, Any] = {"curvatures": [0.3, 1.0], "repeats": 5}
 
 
 def compare_run(
-    source: DataSource,
+    source: Source | GraphSource,
     settings: Mapping[str, Any] = MappingProxyType({}),
     curvatures: Curvatures | None = None,
     repeats: int | None = None,
@@ -1015,12 +1054,16 @@ def compare_run(
     comparison: Any = GraphComparisonPlan if isinstance(source, GraphSource) else RowsComparisonPlan
 
     def plan(*given: Any, **asked: Any) -> Any:
-        chosen = {**_DEFAULT, **{name: value for name, value in asked.items() if value is not None}}
-        return comparison(*given, **chosen, tree=tree)
+        chosen = {name: value for name, value in asked.items() if value is not None}
+        return comparison(*given, **_DEFAULT | chosen, tree=tree)
 
-    asked, how = {"curvatures": curvatures, "repeats": repeats}, {"resume": resume, "force": force}
-    with start_run(source, settings, output, "comparison", asked, plan, reporter, **how) as started:
-        made, folder, source, description = started
+    asked = {"curvatures": curvatures, "repeats": repeats}
+    with start_run(source, settings, output, "comparison", asked, plan, reporter, resume=resume, force=force) as (
+        made,
+        folder,
+        source,
+        description,
+    ):
         reporter.tell((), [*made.data.warnings, *made.remarks])
         reporter.say(made.text)
         found, said, warned, sections = made.compare(
@@ -1045,8 +1088,7 @@ def compare_run(
             words=reporter.words,
         )
         reporter.say(found.verdict)
-    choices = [one.choice for one in found.criteria] if found.outcome == "none" else []
-    best = float(found.choice or max(choices, default=0))
+    best = float(found.choice or max((one.choice for one in found.criteria if found.outcome == "none"), default=0))
     chosen = {**made.typed, "curvature": best}
     if "space" in made.typed:
         config = type(found.config)(**made.typed).with_curvature(best)
