@@ -265,8 +265,8 @@ def test_examples_run_on_files_of_the_reader(name, monkeypatch):
         monkeypatch.setenv("CURVAE_DATA", "files")
     # The demonstration and the experiments of the paper have tests of their own; here they are small.
     small = {
-        "_CONFIG": Config(hidden=(8,), epochs=2),
-        "_REPEATS": 3,
+        "_DEMO_CONFIG": Config(hidden=(8,), epochs=2),
+        "_DEMO_REPEATS": 3,
         "branching_diffusion": lambda seed: branching_diffusion(dim=5, depth=3, seed=seed),
         "flat": lambda seed: flat(75, 5, seed),
     }
@@ -275,7 +275,7 @@ def test_examples_run_on_files_of_the_reader(name, monkeypatch):
     monkeypatch.setattr("curvae.paper.EXPERIMENTS", {"table1": tried})
     examples = unrecorded(_page(name), recorded=name in pages_with_examples())
     examples = examples.replace('Client("tcp://HOST:8786")', "Client(processes=False, dashboard_address=None)")
-    with undrawn(), few_surrogates(), mock.patch.multiple("curvae.runs.demonstration", **small):
+    with undrawn(), few_surrogates(), mock.patch.multiple("curvae.runs.training", **small):
         found = run_page(f"```python\n{PAGES[name]()}\n```\n{examples}", _here)
     assert len(found) > 1
 

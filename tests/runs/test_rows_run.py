@@ -541,11 +541,11 @@ def test_demo_in_small():
     from curvae.training import Config
 
     small = {
-        "_CONFIG": Config(hidden=(8,), epochs=2),
+        "_DEMO_CONFIG": Config(hidden=(8,), epochs=2),
         "branching_diffusion": lambda seed: branching_diffusion(dim=5, depth=3, seed=seed),
         "flat": lambda seed: flat(75, 5, seed),
     }
-    with mock.patch.multiple("curvae.runs.demonstration", **small):
+    with mock.patch.multiple("curvae.runs.training", **small):
         found = curvae("demo", "--quick", "--json")
         assert found.code == 0 and found.err == ""
         assert set(found.json) == {"report", "a branching diffusion", "flat data"}

@@ -38,7 +38,7 @@ from ..report import Section
 from ..training.rows import judged_rows
 from ..training.storage import CONFIG, locked, read_description, write_text
 from . import pages
-from .run import SILENT, GraphSource, Reporter, Source, Step, known_tree, output_file, write_report
+from .run import SILENT, GraphSource, Reporter, Source, Step, known_tree, output_file, stored_source, write_report
 from .viewing import open_map, open_places
 
 __all__ = ["diagnose_data", "diagnose_run", "figures", "is_run", "judge_map"]
@@ -99,8 +99,9 @@ def _diagnose_rows(
             raise CurvaeError(f"{error.found}; fill these distances in, or leave the points out") from error
         raise
     if data.missing:
-        fixes = [[("missing", "mean"), ("missing", "drop")]]
-        raise FixableError("the test needs all values, so gaps cannot be left to a model", fixes)
+        raise FixableError(
+            "the test needs all values, so gaps cannot be left to a model", [[("missing", "mean"), ("missing", "drop")]]
+        )
     reporter.tell((), data.warnings)
     if distances:
         found = diagnose_distances(data.x, seed, _step_counter(reporter))
@@ -215,7 +216,6 @@ def diagnose_run(
         reporter.tell(match.notes, ())
         found = recover(known, match.node[match.rows], points.take(match.rows), seed, _step_counter(reporter))
         reporter.progress("diagnosis", _STEPS, _STEPS, "")
-        levels = count(len(found.purity_by_level), "level")
         result = {"match": match.to_json(), **found.to_json()}
         lines = [
             match.sentence,
@@ -223,7 +223,8 @@ def diagnose_run(
             f"{found.pairs:,} pairs",
             f"  distortion: {found.distortion:.3f} on average, {found.worst_distortion:.3g} at worst",
             f"  depth: rank correlation {decimal(found.depth_correlation, 3)} with the radius",
-            f"  dendrogram purity {found.purity:.3f}, mean over {levels}, {found.joined:,} rows",
+            f"  dendrogram purity {found.purity:.3f}, mean over {count(len(found.purity_by_level), 'level')}, "
+            f"{found.joined:,} rows",
             f"  mean average precision {found.mean_average_precision:.3f} of nearest rows, "
             f"{found.queries:,} rows asked",
         ]
@@ -239,12 +240,14 @@ def diagnose_run(
 
 def figures(found: Diagnosis) -> list[str]:
     """Write lines for people: scores and δ."""
-    lines = [f"  {s.name} {s.value:.3f}, surrogates {s.surrogate:.3f} ({s.meaning})" for s in found.scores]
     delta = found.delta
-    low, high = map(delta.relative, delta.interval)
-    lines.append(f"  relative δ of four points: mean {delta.relative(delta.mean):.4f} ({low:.4f} to {high:.4f})")
-    largest = f"  largest {delta.relative(delta.largest):.3f}"
-    return [*lines, largest if delta.exact else f"{largest} of {delta.count:,} seen"]
+    mean, low, high = map(delta.relative, (delta.mean, *delta.interval))
+    seen = "" if delta.exact else f" of {delta.count:,} seen"
+    return [
+        *(f"  {s.name} {s.value:.3f}, surrogates {s.surrogate:.3f} ({s.meaning})" for s in found.scores),
+        f"  relative δ of four points: mean {mean:.4f} ({low:.4f} to {high:.4f})",
+        f"  largest {delta.relative(delta.largest):.3f}{seen}",
+    ]
 
 
 # `curvae judge`: how faithful is a map of data, made by whatever program?
@@ -289,9 +292,9 @@ def judge_map(
     # Look at the map of a run, or make one to compare with.
     following = Step("view", (str(run),)) if (run / CONFIG).is_file() else source.step(source.action)
     if (embedding / CONFIG).is_file():
-        stored: Any = read_description(embedding).get("source")
-        same = isinstance(stored, dict) and stored.get("name") == Path(source.path).name
-        if same and not source.options:  # read as the run did, where nothing else is asked for
+        stored = stored_source(read_description(embedding))
+        # Read as the run did, where nothing else is asked for.
+        if stored.get("name") == Path(source.path).name and not source.options:
             source = replace(source.again(stored), memory=source.memory, cache=source.cache)
     own = load_sample(source, seed, reporter)
     found = _read_map(embedding, source, own)
@@ -346,8 +349,9 @@ def _read_map(path: Path, source: Source, own: Sample) -> _Map:
     except FixableError as error:  # whose parameters are of the data, not of the map
         raise CurvaeError(f"{path.name}: {error.found}; correct it") from error
     except OSError as error:
-        hint = suggest_path(path, "check the file")
-        raise CurvaeError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
+        raise CurvaeError(
+            f"{path} cannot be read: {error.strerror or error}; {suggest_path(path, 'check the file')}"
+        ) from error
     if schema.kind == "images":
         raise CurvaeError(
             f"{path.name} holds {len(data):,} arrays of shape {schema.shape}, not a map; give one of shape "
@@ -366,8 +370,7 @@ def _of_run(run: Path, own: Sample) -> _Map:
         table, embedding = open_places(run, description, own.data.ids if named else own.chosen)
         if not named and len(table) == len(own.data):
             table["id"], note = own.data.ids, f"{note} Rows were matched in their order."
-    ids, split = table["id"].to_numpy(np.str_), table["split"].to_numpy(np.str_)
-    return _Map(embedding, ids, judged_rows(split), note)
+    return _Map(embedding, table["id"].to_numpy(np.str_), judged_rows(table["split"].to_numpy(np.str_)), note)
 
 
 def _of_curvae(path: Path, frame: pd.DataFrame) -> _Map:
@@ -380,9 +383,12 @@ def _of_curvae(path: Path, frame: pd.DataFrame) -> _Map:
     c = _curvature(np.linalg.norm(ball, axis=1), frame["radius"].to_numpy(np.float64))
     factor = PlacedFactor(f"{letter_of(c)}1", ball.shape[1], c)
     tangent = frame.filter(regex=r"^tangent_\d+$").to_numpy(np.float64)
-    embedding = Embedding.from_tangent(tangent, np.ones(len(ball)), (factor,))
-    held = judged_rows(frame["split"].to_numpy(np.str_))
-    return _Map(embedding, frame["id"].to_numpy(np.str_), held, f"A map of Curvae with c = {c:.4g}.")
+    return _Map(
+        Embedding.from_tangent(tangent, np.ones(len(ball)), (factor,)),
+        frame["id"].to_numpy(np.str_),
+        judged_rows(frame["split"].to_numpy(np.str_)),
+        f"A map of Curvae with c = {c:.4g}.",
+    )
 
 
 def _curvature(ball: NDArray[np.float64], radius: NDArray[np.float64]) -> float:
@@ -414,12 +420,11 @@ def _of_table(path: Path, frame: pd.DataFrame, id_name: str | None, roles: set[s
 def _matched(own: Sample, found: _Map, path: Path) -> tuple[Dataset, Any, NDArray[np.bool_] | None, str]:
     """Match rows of the data with their places, by id, or in their order where either has none."""
     data, chosen = own.data, np.arange(own.rows) if own.chosen is None else own.chosen
-    numbered = chosen.astype(np.str_)
     known = {} if found.ids is None else {name: row for row, name in enumerate(found.ids.tolist())}
     if found.ids is not None and len(known) < len(found.ids):
         raise CurvaeError(f"{path.name} has ids that are given more than once; make them unique")
     rows = np.array([known.get(name, -1) for name in data.ids.tolist()], dtype=np.intp)
-    if found.ids is None or (np.array_equal(data.ids, numbered) and (rows < 0).any()):
+    if found.ids is None or (np.array_equal(data.ids, chosen.astype(np.str_)) and (rows < 0).any()):
         if len(found.places) != own.rows:
             raise CurvaeError(
                 f"the data have {count(own.rows, 'row')} and {path.name} has {len(found.places):,}; give `id=…` with a "

@@ -60,6 +60,7 @@ __all__ = [
     "output_file",
     "output_files",
     "require_root",
+    "stored_source",
     "today",
     "view_step",
     "write_array",
@@ -139,8 +140,11 @@ class DataSource:
 
     def again(self, stored: Mapping[str, Any]) -> Self:
         """Read this file as before, from `to_json`; all files are those given now, as a run does not know the paths."""
-        names = [name for name in vars(self) if name not in self.local and (name in stored or name not in self.later)]
-        values: dict[str, Any] = {name: stored[name] for name in names}
+        values: dict[str, Any] = {
+            name: stored[name]
+            for name in vars(self)
+            if name not in self.local and (name in stored or name not in self.later)
+        }
         values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         return replace(self, **{name: value for name, value in values.items() if name not in self.files})
 
@@ -320,13 +324,12 @@ def orientation_of(
     """
     chosen = sampled_rows(x.shape[0])
     place = None if root is None else int(np.flatnonzero(names == root)[0])
-    axes = "the data" if thing == "row" else "the steps between nodes"
-    sentence = (
+    return partial(orient, rows=chosen, scores=principal_scores(x[chosen]), root=place), (
         f"{f'The Fréchet mean of all {thing}s' if root is None else f'The {thing} {root!r}'} is at the centre. The map "
-        f"is rotated, and if necessary mirrored, so that the first principal component of {axes} grows to the right "
+        "is rotated, and if necessary mirrored, so that the first principal component of "
+        f"{'the data' if thing == 'row' else 'the steps between nodes'} grows to the right "
         "and the second upwards: maps of different seeds are oriented alike."
     )
-    return partial(orient, rows=chosen, scores=principal_scores(x[chosen]), root=place), sentence
 
 
 def require_root(
@@ -378,9 +381,13 @@ def missing_as_run(missing: Any, description: Mapping[str, Any]) -> Any:
         raise CurvaeError(
             'the run was not trained with `missing="model"`, so its model knows no gaps; train one that was'
         )
-    source = description.get("source")
-    default = "model" if sees_gaps else "error"
-    return missing or (source.get("missing", default) if isinstance(source, dict) else default)
+    return missing or stored_source(description).get("missing", "model" if sees_gaps else "error")
+
+
+def stored_source(description: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what data a run was made of, as `DataSource.to_json` wrote it; nothing of a run that Python saved."""
+    stored = description.get("source")
+    return stored if isinstance(stored, dict) else {}
 
 
 # Trees that are known, and the rows that belong to their nodes.

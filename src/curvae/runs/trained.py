@@ -46,7 +46,18 @@ from ..training.storage import (
     write_tables,
 )
 from . import pages
-from .run import SILENT, GraphSource, Reporter, Source, Step, missing_as_run, output_file, output_files, write_array
+from .run import (
+    SILENT,
+    GraphSource,
+    Reporter,
+    Source,
+    Step,
+    missing_as_run,
+    output_file,
+    output_files,
+    stored_source,
+    write_array,
+)
 from .training import embedding_tables, sample_split
 
 __all__ = [
@@ -128,8 +139,14 @@ def read_rows(
     Raises for rows that do not fit the model, or lack covariates that it needs.
     """
     fitted, how = loaded.fitted, missing_as_run(missing, loaded.description)
-    bound = Source(path, memory=memory).bounded.memory
-    data, _ = load(path, schema=loaded.data, missing=how, memory=bound, counter=reporter.counter, **where)
+    data, _ = load(
+        path,
+        schema=loaded.data,
+        missing=how,
+        memory=Source(path, memory=memory).bounded.memory,
+        counter=reporter.counter,
+        **where,
+    )
     choose_likelihood(data.x, fitted.config.likelihood, replace(fitted.layout, names=data.names))
     fitted.require_covariates(data, loaded.data, Path(path).name, decode)
     reporter.tell(data.notes, data.warnings)
@@ -138,7 +155,7 @@ def read_rows(
 
 def _read_graph(loaded: Loaded, path: str, reporter: Reporter, **how: Any) -> Graph:
     """Read a graph; the nodes of an edge are in the columns that were given for the graph of the run."""
-    stored = loaded.description.get("source") or {}
+    stored = stored_source(loaded.description)
     how |= {name: stored.get(name) for name in ("source_column", "target_column")}
     graph = GraphSource(path, **how).load(known=loaded.data.names, directed=loaded.data.directed)
     # The names of the run decide whether the first line is a header.
@@ -148,7 +165,7 @@ def _read_graph(loaded: Loaded, path: str, reporter: Reporter, **how: Any) -> Gr
 
 def _feature_columns(run: Path, loaded: Loaded, features_file: str | None) -> dict[str, Any]:
     """Find the columns of a table that are features, and the categories of text columns, as in the graph of the run."""
-    stored, names = loaded.description.get("source") or {}, loaded.data.feature_names
+    stored, names = stored_source(loaded.description), loaded.data.feature_names
     beside = stored.get("features_file")
     if beside is not None and features_file is None:
         raise CurvaeError(f"{run} was trained with the features of {beside}; give such a file with `features_file=…`")
@@ -369,7 +386,7 @@ def impute_run(
     else:
         write_tables(target, (_filled_table(x, piece, schema, fitted.config.likelihood) for piece, x in filled))
     source = Source(str(target))
-    if isinstance(stored := loaded.description.get("source"), dict):
+    if stored := stored_source(loaded.description):
         source = replace(source.again(stored), missing="error", memory=None, id=data.id_name or None)
     plain = source.exposure is None  # all that a diagnosis takes
     return target, values, lacking, source.step("diagnose") if plain else Step("view", (str(run),))
@@ -381,8 +398,7 @@ def _filled_table(x: Any, data: Dataset, schema: Schema, likelihood: str) -> pd.
     These are in binary columns the more probable one, of counts the nearest integer, and whole numbers without a point.
     """
     x = x if isinstance(x, np.ndarray) else x.toarray()
-    counts = [len(column.features) for column in schema.columns]
-    whole = LIKELIHOODS[likelihood].uses_size or np.repeat([column.binary for column in schema.columns], counts)
+    whole = LIKELIHOODS[likelihood].uses_size or [column.binary for column in schema.columns for _ in column.features]
     covariates = {} if data.context is None else source_columns(data.context, schema.covariates)
     for column in schema.covariates:
         if column.categories is None and covariates:  # without what rounding left when it was standardised
@@ -462,8 +478,9 @@ def _draw_graphs(run: Path, loaded: Loaded, count: int, seed: int) -> pd.DataFra
     if known.popularity is not None and known.side is not None:  # those of the nodes of the graph
         popularity = torch.from_numpy(np.vstack([known.popularity.T, known.side])).to(model.device)
     edges = [(model.sample(own.n_nodes, generator, popularity) + 1).cpu().numpy() for _ in range(count)]
-    tables = [pd.DataFrame({"sample": i, "a": a, "b": b}) for i, (a, b) in enumerate(edges, 1)]
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat(
+        [pd.DataFrame({"sample": i, "a": a, "b": b}) for i, (a, b) in enumerate(edges, 1)], ignore_index=True
+    )
 
 
 # `curvae evaluate`.
@@ -514,8 +531,10 @@ def evaluate_run(
     )
     about = {"run": run.resolve().name, "data": Path(path).name}
     if not isinstance(loaded.fitted, Fitted):
-        figures = {**about, "seed": seed, **_score_edges(run, loaded, path, seed, reporter)}
-        return figures, Step("sample", (str(run),), {"count": 10})
+        return (
+            {**about, "seed": seed, **_score_edges(run, loaded, path, seed, reporter)},
+            Step("sample", (str(run),), {"count": 10}),
+        )
     samples = _SAMPLES if samples is None else samples
     require_count("samples", samples, "importance_samples")
     data, split, own = _read_parts(loaded, path, missing, reporter, memory, cache=cache, layer=layer)
@@ -525,8 +544,9 @@ def evaluate_run(
     names = np.where(own, split.names(len(data)), "new")
 
     def estimate(rows: Dataset, what: str) -> Likelihoods:
-        advance = reporter.counter(what, len(rows))
-        found = likelihoods(loaded.fitted, rows, samples, seed, advance=advance, refine=refine)
+        found = likelihoods(
+            loaded.fitted, rows, samples, seed, advance=reporter.counter(what, len(rows)), refine=refine
+        )
         return found.require_finite(in_memory(rows.ids))
 
     # Rows to rank these among, unless they are among these.
@@ -557,7 +577,7 @@ def evaluate_run(
             for one in loaded.data.covariates
         ]
         following = Step("sample", (str(run),), {"count": 100, "covariates": values})
-    figures = {
+    return {
         **about,
         "samples": samples,
         "refine": refine,
@@ -565,8 +585,7 @@ def evaluate_run(
         "parts": parts_found,
         "faithfulness": None if faithful is None else faithful.to_json(),
         **ranked,
-    }
-    return figures, following
+    }, following
 
 
 def _read_parts(
@@ -581,9 +600,7 @@ def _read_parts(
 
     The run's own data are reported by part: rows that were trained on say nothing about new ones.
     """
-    stored = loaded.description.get("source")
-    if memory is None and isinstance(stored, dict):
-        memory = stored.get("memory")
+    memory = memory or stored_source(loaded.description).get("memory")
     data = read_rows(loaded, path, missing, reporter, True, memory, **where)
     own = data.fingerprint == loaded.description["data"].get("fingerprint")
     return data, loaded.fitted.split if own else Split(np.arange(len(data)), np.empty(0, np.int64)), own
@@ -598,8 +615,7 @@ def _training_rows(run: Path, loaded: Loaded, beside: str, given: str | None, se
         given: the file, if it is known.
         seed: of the choice.
     """
-    source = loaded.description.get("source")
-    name = source.get("name") if isinstance(source, dict) else None
+    name = stored_source(loaded.description).get("name")
     file = given or name
     if file is None or loaded.description["data"].get("fingerprint") is None:
         raise CurvaeError(
@@ -659,10 +675,9 @@ def _score_edges(run: Path, loaded: Loaded, path: str, seed: int, reporter: Repo
             f"{quoted(own.names[:2])}: use the same names"
         )
     if len(unknown):
-        left = graph.n_edges - len(edges)
         reporter.warn(
-            f"{counted(len(unknown), 'node')} not in the run ({quoted(unknown)}); {counted(left, 'edge')} of "
-            f"{graph.n_edges:,} left out."
+            f"{counted(len(unknown), 'node')} not in the run ({quoted(unknown)}); "
+            f"{counted(graph.n_edges - len(edges), 'edge')} of {graph.n_edges:,} left out."
         )
     whole = Graph(own.names, np.unique(np.concatenate([own.edges, edges]), axis=0), directed=own.directed)
     known = np.isin(edges @ [own.n_nodes, 1], own.edges @ [own.n_nodes, 1])
@@ -737,7 +752,6 @@ def export_run(
         if onnx:
             write_bytes(paths[-1].with_name(f"{part.name}.onnx"), onnx_bytes(part, program))
         advance(1)
-    described = schema.to_json()
     interface = {
         "run": run.resolve().name,
         "versions": versions(),
@@ -749,7 +763,11 @@ def export_run(
         "missing": "nan, known to the model" if gaps_known else "nan, filled in" if filled else "none may be missing",
         "likelihood": fitted.config.likelihood,
         "space": [one._asdict() for one in fitted.model.space.figures()],
-        "schema": {name: described[name] for name in ("kind", "shape", "columns", "covariates") if name in described},
+        "schema": {
+            name: value
+            for name, value in schema.to_json().items()
+            if name in ("kind", "shape", "columns", "covariates")
+        },
     }
     write_json(paths[-1], interface)
     return paths
