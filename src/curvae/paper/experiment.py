@@ -501,8 +501,12 @@ def cell(
         "against_flat": paired(values, figures(flat or {}, name)),
         "against_limit": paired(values, figures(limit or {}, name)),
     }
-    marked = {key: {**test, "mark": mark(test, lower_is_better)} for key, test in tests.items() if test}
-    return {**result, "ours": estimate(own), **({"paper": printed} if printed is not None else {}), **marked}
+    return {
+        **result,
+        "ours": estimate(own),
+        **({"paper": printed} if printed is not None else {}),
+        **{key: {**test, "mark": mark(test, lower_is_better)} for key, test in tests.items() if test},
+    }
 
 
 def compare(
@@ -529,8 +533,13 @@ def compare(
         model, c, *rest = key
         flat = None if model == "N-VAE" else found["N-VAE", 0.0, *rest]
         limit = found["P-VAE", 0.0, *rest] if c else None
-        tested = cell(records, printed.get(key), flat, name, lower_is_better, limit)
-        cells.append({**dict(zip(columns, key, strict=True)), **more.get(key, {}), **tested})
+        cells.append(
+            {
+                **dict(zip(columns, key, strict=True)),
+                **more.get(key, {}),
+                **cell(records, printed.get(key), flat, name, lower_is_better, limit),
+            }
+        )
     return cells
 
 
@@ -652,8 +661,11 @@ def training_shard(
         extra: more figures of every trained model, from the models and their data.
         cache: name under which the trained models are kept.
     """
-    settings = {**split_settings(configs), "samples": samples, "data": dict(data), "tf32_likelihoods": tf32}
-    return Shard(name, settings, partial(_train_and_judge, configs, samples, dataset, tf32, extra, cache))
+    return Shard(
+        name,
+        {**split_settings(configs), "samples": samples, "data": dict(data), "tf32_likelihoods": tf32},
+        partial(_train_and_judge, configs, samples, dataset, tf32, extra, cache),
+    )
 
 
 def _train_and_judge(
@@ -676,19 +688,22 @@ def _train_and_judge(
         found += likelihoods_many(fitted[k : k + 40], tests[k : k + 40], samples, advance=advance, tf32=tf32)
     result: dict[str, Any] = {}
     if tf32 and workspace.device.type == "cuda":
-        few = [tests[0][:200]]
-        exact, rough = (likelihoods_many(fitted[:1], few, samples, tf32=tf32)[0].mean for tf32 in (False, True))
+        exact, rough = (
+            likelihoods_many(fitted[:1], [tests[0][:200]], samples, tf32=tf32)[0].mean for tf32 in (False, True)
+        )
         result["tf32_gap"] = rough - exact
     # Seeds may share their data, which is then on the device once.
     rows = {id(one): Rows(one.test, one.scaling, workspace.device) for one in by_seed.values()}
     more = [{}] * len(fitted) if extra is None else extra(fitted, datasets, workspace)
-    records = [
-        {"config": own, **_figures(one, rows[id(data)], likelihoods), **others}
-        for own, one, data, likelihoods, others in zip(
-            split_settings(configs)["trainings"], fitted, datasets, found, more, strict=True
-        )
-    ]
-    return {"trainings": records, **result}
+    return {
+        "trainings": [
+            {"config": own, **_figures(one, rows[id(data)], likelihoods), **others}
+            for own, one, data, likelihoods, others in zip(
+                split_settings(configs)["trainings"], fitted, datasets, found, more, strict=True
+            )
+        ],
+        **result,
+    }
 
 
 def _figures(fitted: Fitted, test: Rows, likelihoods: Likelihoods) -> dict[str, Any]:
@@ -771,18 +786,21 @@ def search_shard(
             "trainings": trainings,
         }
 
-    settings = {
-        "tried": [one.flat() for one in tried],
-        "epochs_of_the_search": epochs,
-        "seeds_of_the_search": numbers[0],
-        "trainings": numbers[1],
-        "first_seed": seed,
-        "samples_of_the_search": samples[0],
-        "samples": samples[1],
-        "data": dict(data),
-        "tf32_likelihoods": tf32,
-    }
-    return Shard(name, settings, search)
+    return Shard(
+        name,
+        {
+            "tried": [one.flat() for one in tried],
+            "epochs_of_the_search": epochs,
+            "seeds_of_the_search": numbers[0],
+            "trainings": numbers[1],
+            "first_seed": seed,
+            "samples_of_the_search": samples[0],
+            "samples": samples[1],
+            "data": dict(data),
+            "tf32_likelihoods": tf32,
+        },
+        search,
+    )
 
 
 def train(

@@ -239,12 +239,13 @@ def _density_grid(distributions: Mapping[str, HyperbolicNormal]) -> Figure:
 
 def densities(c: float = 10.0, scale: float = 0.35, radii: Sequence[float] = (0.0, 0.4, 0.8)) -> Figure:
     """Draw both normals for several means √c·‖μ‖, at the same scale."""
-    means = {radius: torch.tensor([radius / math.sqrt(c), 0.0], dtype=torch.float64) for radius in radii}
     figure = _density_grid(
         {
-            f"{name}, $\\sqrt{{c}}\\,\\|\\mu\\| = {radius}$": distribution(mean, scale, PoincareBall(2, c))
+            f"{name}, $\\sqrt{{c}}\\,\\|\\mu\\| = {radius}$": distribution(
+                torch.tensor([radius / math.sqrt(c), 0.0], dtype=torch.float64), scale, PoincareBall(2, c)
+            )
             for name, distribution in (("Riemannian", RiemannianNormal), ("wrapped", WrappedNormal))
-            for radius, mean in means.items()
+            for radius in radii
         }
     )
     figure.suptitle(f"density with respect to the Riemannian measure, c = {c:g}, σ = {scale:g}", fontsize=9)
@@ -253,11 +254,16 @@ def densities(c: float = 10.0, scale: float = 0.35, radii: Sequence[float] = (0.
 
 def anisotropic_densities() -> Figure:
     """Draw the wrapped normal with diagonal covariance, c = 1; σ are standard deviations of v = λ_μ log_μ(z)."""
-    distributions: dict[str, HyperbolicNormal] = {}
-    for radius, scale in product((0.0, 0.4), ((1.0, 1.0), (2.0, 0.5), (0.5, 2.0))):
-        mean, deviations = torch.tensor([[radius, 0.0], scale], dtype=torch.float64)
-        distributions[f"$\\|\\mu\\| = {radius}$, σ = {scale}"] = WrappedNormal(mean, deviations, PoincareBall(2))
-    return _density_grid(distributions)
+    return _density_grid(
+        {
+            f"$\\|\\mu\\| = {radius}$, σ = {scale}": WrappedNormal(
+                torch.tensor([radius, 0.0], dtype=torch.float64),
+                torch.tensor(scale, dtype=torch.float64),
+                PoincareBall(2),
+            )
+            for radius, scale in product((0.0, 0.4), ((1.0, 1.0), (2.0, 0.5), (0.5, 2.0)))
+        }
+    )
 
 
 def projection() -> Figure:
@@ -484,15 +490,17 @@ def _draw_trees(configs: Sequence[Config], iterations: int, workspace: Workspace
     *decreasing, unit, flat = (map_rows(one, dataset.x, draws=8) for one in fitted)
     y, plane = dataset.scaling.apply(tree.x), PoincareBall(2, 0.0)
     others = {"PCA": principal_components(y), "GPLVM": gplvm(y, iterations=iterations)[0]}
-    drawn = {
-        "maps-models": tree_maps(
-            [unit, flat, *(Map(name, plane, torch.from_numpy(x)) for name, x in others.items())], tree
-        ),
-        "maps-curvatures": tree_maps([*decreasing, flat], tree),
-        "maps-gyroplanes": tree_maps([*decreasing, flat], tree, gyroplanes=True),
-        "maps-distance": distance_maps([unit, flat], tree),
-    }
-    return _save(workspace, drawn)
+    return _save(
+        workspace,
+        {
+            "maps-models": tree_maps(
+                [unit, flat, *(Map(name, plane, torch.from_numpy(x)) for name, x in others.items())], tree
+            ),
+            "maps-curvatures": tree_maps([*decreasing, flat], tree),
+            "maps-gyroplanes": tree_maps([*decreasing, flat], tree, gyroplanes=True),
+            "maps-distance": distance_maps([unit, flat], tree),
+        },
+    )
 
 
 def _draw_digits(configs: Sequence[Config], rows: int | None, test: int | None, workspace: Workspace) -> dict[str, Any]:
