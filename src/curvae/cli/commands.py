@@ -271,11 +271,10 @@ def _split(kind: Any, data: str, asked: dict[str, Any]) -> tuple[Any, dict[str, 
 def _trained(kind: Any, data: str, asked: dict[str, Any], reporter: Reporter) -> CommandResult:
     source, asked = _split(kind, data, asked)
     folder, summary, written, following = runs.train_run(source, **asked, reporter=reporter)
-    files = {"report": folder / "report.html", "embedding": runs.embedding_path(folder)}
-    files |= (more := {path.stem: path for path in written})
+    more = {path.stem: str(path) for path in written}
+    files = {"report": folder / "report.html", "embedding": runs.embedding_path(folder), **more}
     lines = [f"{name}: {path}" for name, path in files.items()]
-    found = {"run": str(folder), **summary, **{name: str(path) for name, path in more.items()}}
-    return CommandResult(found, lines, following)
+    return CommandResult({"run": str(folder), **summary, **more}, lines, following)
 
 
 @command(
@@ -478,9 +477,12 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
     path, shown = runs.view_run(run, **asked, reporter=reporter)
     following = None
     if path.suffix == ".html":
-        same = {"output": f"{run.resolve().name}-map.pdf", "anonymous": asked["anonymous"] or None}
-        same |= {name: asked[name] for name in ("rows", "missing", "label", "factor")}
-        same["data"] = asked["data"] if asked["label"] else None
+        same = {
+            "output": f"{run.resolve().name}-map.pdf",
+            "anonymous": asked["anonymous"] or None,
+            **{name: asked[name] for name in ("rows", "missing", "label", "factor")},
+            "data": asked["data"] if asked["label"] else None,
+        }
         following = runs.Step("view", (str(run),), same, "the map as a picture")
     return CommandResult({"map": str(path), "inside": shown.inside}, [f"map: {path}"], following)
 

@@ -244,9 +244,15 @@ def console_reporter(quiet: bool, words: Callable[[str], str], resumable: Callab
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
-    ends = TextColumn("{task.fields[left]}", style="progress.remaining"), TextColumn("{task.fields[text]}")
-    bars = Progress(*columns, TimeElapsedColumn(), *ends, console=console)
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(24),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}", style="progress.remaining"),
+        TextColumn("{task.fields[text]}"),
+        console=console,
+    )
     tasks: dict[str, TaskID] = {}
     starts: dict[str, tuple[float, float]] = {}  # when a task was first reported, and what had been done then
 
@@ -346,8 +352,7 @@ def command(
             if settings:
                 given = {one.name: values.pop(one.name) for one in settings}
                 given |= given.pop("advanced")
-                reading = [name for name in READING.get(function.__name__, ()) if name in given]
-                values |= {name: given.pop(name) for name in reading}
+                values |= {name: given.pop(name) for name in READING.get(function.__name__, ()) if name in given}
                 values["settings"] = {name: value for name, value in given.items() if value is not None}
             try:
                 if _assists(function.__name__):
@@ -355,8 +360,9 @@ def command(
                 if "device" in parameters:
                     values["device"] = LazyModule("curvae.training.fitted").choose_device(values["device"])
                 if "reporter" in function.__annotations__:
-                    words = partial(in_flags, options=options)
-                    with console_reporter(quiet or as_json, words, _resuming.append) as values["reporter"]:
+                    with console_reporter(
+                        quiet or as_json, partial(in_flags, options=options), _resuming.append
+                    ) as values["reporter"]:
                         answer = function(**values)
                 else:
                     answer = function(**values)
@@ -367,11 +373,16 @@ def command(
             if as_json or not quiet:
                 answer.show(as_json)
 
-        own = [one for one in known if one not in settings]
         return _Command(
             function.__name__,
             callback=call,
-            params=[*own, *settings, SHARED["quiet"], SHARED["as_json"], SHARED["help"]],
+            params=[
+                *(one for one in known if one not in settings),
+                *settings,
+                SHARED["quiet"],
+                SHARED["as_json"],
+                SHARED["help"],
+            ],
             help=function.__doc__,
             short_help=(function.__doc__ or "").partition("\n\n")[0],
             epilog="\b\nExample: curvae " + example.replace("\n", "\n         curvae "),
@@ -405,19 +416,21 @@ def _rank() -> int | None:
 
 def program(*commands: click.Command, text: str, version: str, example: str) -> click.Group:
     """Make the program that has these commands; `example` is one of a call, shown at the end of the help."""
-    shown = option("--version", **printed(lambda context: version), help="Print the version.")
-    completion = option(
-        "--completion",
-        choices=_SHELLS,
-        callback=_completion,
-        is_eager=True,
-        expose_value=False,
-        help="Print what lets bash, zsh or fish complete commands, options and files.",
-    )
     return _Program(
         "curvae",
         help=text,
-        params=[shown, completion, SHARED["help"]],
+        params=[
+            option("--version", **printed(lambda context: version), help="Print the version."),
+            option(
+                "--completion",
+                choices=_SHELLS,
+                callback=_completion,
+                is_eager=True,
+                expose_value=False,
+                help="Print what lets bash, zsh or fish complete commands, options and files.",
+            ),
+            SHARED["help"],
+        ],
         commands=commands,
         epilog=f'\b\nExample: curvae {example}\n         eval "$(curvae --completion bash)"',
         add_help_option=False,

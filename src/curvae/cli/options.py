@@ -89,8 +89,11 @@ class SettingOption(click.Option):
         flag = f"--{flag}/--no-{flag}" if first.default is True else f"--{flag}"
         text, *others = dict.fromkeys(one.text for one in known)
         text += "".join(f" For a graph: {other[0].lower()}{other[1:]}" for other in others)
-        arguments = {"default": None, "callback": self._check, **_type_arguments(first), **more}
-        super().__init__([flag, *first.flags, name], help=text, **arguments)
+        super().__init__(
+            [flag, *first.flags, name],
+            help=text,
+            **{"default": None, "callback": self._check, **_type_arguments(first), **more},
+        )
 
     def _check(self, context: click.Context, parameter: click.Option, value: Any) -> Any:
         if value is None:
@@ -438,8 +441,11 @@ def setting_options(action: str, *kinds: type[Settings]) -> list[click.Option]:
         kinds: whose settings; those of several are joined.
     """
     known = {name: one for kind in reversed(kinds) for name, one in described(kind).items()}
-    names = [name for name, one in known.items() if one.compared or action != "compare"]
-    rest = [SettingOption(kinds, name) for name in names if name not in OPTIONS[action]]
+    rest = [
+        SettingOption(kinds, name)
+        for name, one in known.items()
+        if name not in OPTIONS[action] and (one.compared or action != "compare")
+    ]
     shared: Mapping[str, Any] = {**SHARED, "missing": SHARED["missing_features"]}
     reading = [shared[name] for name in READING.get(action, ())]
     return [*(SettingOption(kinds, name) for name in OPTIONS[action]), SetOption([*rest, *reading])]

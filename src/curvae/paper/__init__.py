@@ -53,8 +53,10 @@ def reproduce(
     if only and what == "all":
         raise CurvaeError("`only=…` needs one experiment: curvae paper table1 --only flat, say")
     folder = out or Path("runs/paper-quick" if quick else "results/paper")
-    chosen = [EXPERIMENTS[what]] if what in EXPERIMENTS else EXPERIMENTS.values()
-    stores = {one.name: Store(folder, one, Plan(quick, seed)) for one in chosen}
+    stores = {
+        name: Store(folder, EXPERIMENTS[name], Plan(quick, seed))
+        for name in ([what] if what in EXPERIMENTS else EXPERIMENTS)
+    }
     if what == "list":
         return _list_experiments(stores)
     if shards:

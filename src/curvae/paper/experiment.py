@@ -531,13 +531,18 @@ def compare(
     cells = []
     for key, records in found.items():
         model, c, *rest = key
-        flat = None if model == "N-VAE" else found["N-VAE", 0.0, *rest]
-        limit = found["P-VAE", 0.0, *rest] if c else None
         cells.append(
             {
                 **dict(zip(columns, key, strict=True)),
                 **more.get(key, {}),
-                **cell(records, printed.get(key), flat, name, lower_is_better, limit),
+                **cell(
+                    records,
+                    printed.get(key),
+                    None if model == "N-VAE" else found["N-VAE", 0.0, *rest],
+                    name,
+                    lower_is_better,
+                    found["P-VAE", 0.0, *rest] if c else None,
+                ),
             }
         )
     return cells
@@ -725,7 +730,6 @@ def _figures(fitted: Fitted, test: Rows, likelihoods: Likelihoods) -> dict[str, 
     mean = torch.cat(means)
     _, _, c, scale = model.space.figures()[0]
     embedding = Embedding(torch.cat(centres).cpu().numpy(), np.empty(0), c)
-    learned = fitted.config.learn_curvature or fitted.config.learn_prior_scale
     return {
         "nll": -likelihoods.mean,
         "nll_error": float(np.sqrt((likelihoods.error**2).sum()) / len(likelihoods.error)),
@@ -736,7 +740,11 @@ def _figures(fitted: Fitted, test: Rows, likelihoods: Likelihoods) -> dict[str, 
         "active_dimensions": active_dimensions(embedding, scale),
         "mean_radius": float(embedding.radius.mean()),
         "training_elbo": fitted.last["elbo"],
-        **({name: fitted.last[name] for name in ("c", "prior_scale")} if learned else {}),
+        **(
+            {name: fitted.last[name] for name in ("c", "prior_scale")}
+            if fitted.config.learn_curvature or fitted.config.learn_prior_scale
+            else {}
+        ),
         **({} if fitted.failure is None else {"failure": fitted.failure}),
     }
 
@@ -776,8 +784,9 @@ def search_shard(
         judged = [np.inf if "failure" in record else record["nll"] for record in found]
         scores = np.reshape(judged, (len(tried), -1)).mean(1)
         best = tried[int(scores.argmin())]
-        own = seeds(best, numbers[1], seed)
-        trainings = _train_and_judge(own, samples[1], datasets[1], tf32, extra, None, workspace)["trainings"]
+        trainings = _train_and_judge(
+            seeds(best, numbers[1], seed), samples[1], datasets[1], tf32, extra, None, workspace
+        )["trainings"]
         for record in trainings:
             record["seed"] = record.pop("config")["seed"]
         return {
@@ -837,8 +846,11 @@ def train(
         warn=workspace.reporter.warn,
     )
     if cache is not None:
-        kept = {f"{i}.{name}": t for i, one in enumerate(fitted) for name, t in one.model.state_dict().items()}
-        write_tensors(path, kept, {"configs": settings})
+        write_tensors(
+            path,
+            {f"{i}.{name}": t for i, one in enumerate(fitted) for name, t in one.model.state_dict().items()},
+            {"configs": settings},
+        )
     return fitted
 
 

@@ -369,8 +369,13 @@ def map_rows(fitted: Fitted, x: Any, draws: int = 0) -> Map:
         posterior = model.encode(fitted.rows(x).batch(torch.arange(len(x))))
         noise = torch.randn(draws, len(x), 2, generator=torch.Generator().manual_seed(0))
         drawn = ball.from_lorentz(posterior.transform(noise.to(model.device)).cpu()).transpose(0, 1) if draws else None
-        points = ball.from_lorentz(posterior.loc.cpu())
-    return Map(f"P-VAE, c = {c:g}" if c else "N-VAE", ball, points, drawn, hyperplanes(fitted))
+    return Map(
+        f"P-VAE, c = {c:g}" if c else "N-VAE",
+        ball,
+        ball.from_lorentz(posterior.loc.cpu()),
+        drawn,
+        hyperplanes(fitted),
+    )
 
 
 def hyperplanes(fitted: Fitted) -> tuple[Tensor, Tensor]:

@@ -1106,10 +1106,8 @@ def _weight_curves(at: Mapping[tuple[str, str, str], Figures], graphs: Sequence[
     axes = figure.subplots(1, len(graphs), squeeze=False)[0]
     for ax, graph in zip(axes, graphs, strict=True):
         for geometry, colour in (("ball", "#c0392b"), ("plane", "#2471a3")):
-            found = {weight: at[graph, name, geometry]["auc"] for weight, name in LINK_WEIGHTS.items()}
-            _error_bars(
-                ax, {weight: one["ours"] for weight, one in found.items() if "ours" in one}, geometry, color=colour
-            )
+            found = {weight: at[graph, name, geometry]["auc"].get("ours") for weight, name in LINK_WEIGHTS.items()}
+            _error_bars(ax, {weight: ours for weight, ours in found.items() if ours}, geometry, color=colour)
         ax.set(xscale="log", title=GRAPHS[graph], xlabel="weight of the likelihood", ylabel="AUC, %")
         ax.set_xticks(list(LINK_WEIGHTS), [f"{weight:g}" for weight in LINK_WEIGHTS])
         ax.minorticks_off()

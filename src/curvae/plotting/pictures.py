@@ -390,8 +390,10 @@ def geodesics(ax: Axes, ball: Page, start: Points, end: Points, steps: int = 48,
     """
     x, y = torch.broadcast_tensors(torch.atleast_2d(_points(start)), torch.atleast_2d(_points(end)))
     t = torch.linspace(0, 1, steps, dtype=torch.float64)[:, None]
-    path = on_page(ball).page.geodesic(t, x, y).transpose(0, 1)
-    lines = LineCollection(list(path.numpy()), **{"colors": INK, "linewidths": 1.0, "capstyle": "round", **style})
+    lines = LineCollection(
+        list(on_page(ball).page.geodesic(t, x, y).transpose(0, 1).numpy()),
+        **{"colors": INK, "linewidths": 1.0, "capstyle": "round", **style},
+    )
     ax.add_collection(lines)
     return lines
 
@@ -730,8 +732,15 @@ def graph_map(
     if names is not None:
         # With the same number of edges, the first in the order of the nodes.
         chosen = list(dict.fromkeys([*marked, *np.argsort(-degree, kind="stable")[:hubs].tolist()]))
-        texts = [plain(str(names[node]), 24) for node in chosen]
-        _write_names(ax, z.numpy(), chosen, texts, widths[chosen] / 2, 7.0 * min(1.0, zoom), len(marked))
+        _write_names(
+            ax,
+            z.numpy(),
+            chosen,
+            [plain(str(names[node]), 24) for node in chosen],
+            widths[chosen] / 2,
+            7.0 * min(1.0, zoom),
+            len(marked),
+        )
     return drawn
 
 
@@ -842,8 +851,11 @@ def _square(images: Tensor) -> Tensor:
     height, width = images.shape[1:]
     side = max(height, width)
     top, left = (side - height) // 2, (side - width) // 2
-    pads = (left, side - width - left, top, side - height - top)
-    return torch.nn.functional.pad(images, pads, value=float(images.nan_to_num(torch.inf).min()))
+    return torch.nn.functional.pad(
+        images,
+        (left, side - width - left, top, side - height - top),
+        value=float(images.nan_to_num(torch.inf).min()),
+    )
 
 
 def _lay(
@@ -983,8 +995,15 @@ def confusion(ax: Axes, matrix: Points, names: Sequence[object]) -> AxesImage:
         size = min(8.0, 1.3 * cell / max(len(text) for row in texts for text in row))
         for i, j in np.ndindex(k, k):
             if texts[i][j] not in ("0", ".00"):
-                colour = "white" if share[i, j] > 0.6 else INK
-                ax.text(j, i, texts[i][j], ha="center", va="center", fontsize=size, color=colour)
+                ax.text(
+                    j,
+                    i,
+                    texts[i][j],
+                    ha="center",
+                    va="center",
+                    fontsize=size,
+                    color="white" if share[i, j] > 0.6 else INK,
+                )
     labels = [plain(str(name), 14) for name in names] if k <= 40 else []
     ax.set_xticks(range(len(labels)), labels, rotation=90 if k > 3 and max(map(len, labels), default=0) > 2 else 0)
     ax.set_yticks(range(len(labels)), labels)
@@ -1093,8 +1112,7 @@ def _series(ax: Axes, records: pd.DataFrame, key: str, colour: str) -> None:
         pairs = records.reindex(columns=["epoch", name]).to_numpy(np.float64)
         x, value = pairs[np.isfinite(pairs).all(1)].T
         if len(value):
-            marker = "o" if len(value) == 1 else ""
-            ax.plot(x, value, style, color=colour, linewidth=1.1, marker=marker, markersize=4)
+            ax.plot(x, value, style, color=colour, linewidth=1.1, marker="o" if len(value) == 1 else "", markersize=4)
             drawn.append(np.stack([x, value]))
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if drawn:
@@ -1136,8 +1154,9 @@ def radius_histogram(
     ax.hist(r, np.linspace(0, top, min(60, 10 + math.isqrt(len(r))) + 1), density=True, color=GREY)  # type: ignore[arg-type]
     if prior_scale is not None:
         # A wrapped normal at the origin has the radius of the flat normal that it wraps.
-        curved = c if distribution == "riemannian" else 0.0
-        prior = HyperbolicRadius(dim, torch.tensor(float(prior_scale)).double(), curved)
+        prior = HyperbolicRadius(
+            dim, torch.tensor(float(prior_scale)).double(), c if distribution == "riemannian" else 0.0
+        )
         x = torch.linspace(0, max(top, float(prior.icdf(torch.tensor(0.995).double()))), 400, dtype=torch.float64)
         ax.plot(x, prior.log_prob(x).exp(), color=PALETTE[0], linewidth=1.2, label="prior")
         ax.legend(frameon=False, fontsize=7, labelcolor=INK)
@@ -1208,13 +1227,17 @@ def dendrogram(
         [0.0, 30.0]
     """
     drawn = layout(merges, no_plot=True)
-    lines = [np.column_stack([x, y]) for x, y in zip(drawn["icoord"], drawn["dcoord"], strict=True)]
-    ax.add_collection(LineCollection(lines, colors=INK, linewidths=0.6))
+    corners = np.stack([drawn["icoord"], drawn["dcoord"]], -1)  # (merges, 4, 2)
+    ax.add_collection(LineCollection(list(corners), colors=INK, linewidths=0.6))
     leaves, top = len(merges) + 1, float(merges[:, 2].max()) or 1.0
     if labels is not None:
         colours = colouring(labels, leaves)
-        strip = colours.colours[drawn["leaves"]][None]
-        ax.imshow(strip, extent=(0, 10 * leaves, -0.07 * top, -0.02 * top), aspect="auto", interpolation="nearest")
+        ax.imshow(
+            colours.colours[drawn["leaves"]][None],
+            extent=(0, 10 * leaves, -0.07 * top, -0.02 * top),
+            aspect="auto",
+            interpolation="nearest",
+        )
         colours.explain(ax)
     ax.set(xlim=(0, 10 * leaves), ylim=(-0.08 * top, 1.03 * top), xticks=[])
     quiet(ax, f"{leaves:,} points", ylabel)

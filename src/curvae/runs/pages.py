@@ -1081,8 +1081,7 @@ class LinkFigures:
     def standing(self) -> int:
         """Whether the AUC of the models is higher (1) or lower (−1) than that of the best rule, on several splits
         significantly, or neither (0)."""
-        pairs = zip(self.figures("auc"), self.figures("auc", rule=self.best_rule), strict=True)
-        gains = [own - other for own, other in pairs]
+        gains = np.subtract(self.figures("auc"), self.figures("auc", rule=self.best_rule)).tolist()
         if len(gains) < 2:
             return int(np.sign(gains[0]))
         return {"hyperbolic": 1, "none": 0, "euclidean": -1}[Paired(gains, _TEST_OVER_TRAIN).outcome]
@@ -1375,10 +1374,14 @@ def drawn_sentence(graph: Graph) -> str:
 
 def graph_data_section(graph: Graph, config: GraphConfig) -> Section:
     """Say what was done to a graph for a model with these settings."""
-    balanced, weighted, features = config.pairs == "balanced", graph.weights is not None, graph.features
+    balanced, features = config.pairs == "balanced", graph.features
     how = "divided by one number, for they are sparse" if issparse(features) else "centred and scaled to unit variance"
-    intense = "Weights are intensities: an edge of twice the mean weight counts as two edges."
-    existing = "Whether there is an edge is what is modelled, whatever its weight."
+    weights = (
+        "Weights are intensities: an edge of twice the mean weight counts as two edges."
+        if balanced
+        else "Whether there is an edge is what is modelled, whatever its weight.",
+        "Weights also say how much a node hears of each neighbour.",
+    )
     pairs = ""
     if balanced:
         pairs = (
@@ -1392,8 +1395,7 @@ def graph_data_section(graph: Graph, config: GraphConfig) -> Section:
         [
             f"{graph.n_nodes:,} nodes, {graph.n_edges:,} edges.",
             *(capital(note) for note in graph.notes),
-            (intense if balanced else existing) if weighted else "",
-            "Weights also say how much a node hears of each neighbour." if weighted else "",
+            *(() if graph.weights is None else weights),
             "" if features is None else f"{count(len(graph.feature_names), 'feature')} were {how}.",
             pairs,
         ],

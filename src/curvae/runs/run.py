@@ -214,8 +214,13 @@ class GraphSource(DataSource):
             given = "features" if self.features else "features_file"
             raise CurvaeError(f"`no_features=True` and `{given}=…` contradict each other; leave out one of them")
         how = {name: value for name, value in vars(self).items() if name not in ("path", "features", "no_features")}
-        features = () if self.no_features else self.features or None
-        return load_graph(self.path, **how, features=features, known=known, directed=directed)
+        return load_graph(
+            self.path,
+            **how,
+            features=() if self.no_features else self.features or None,
+            known=known,
+            directed=directed,
+        )
 
     def step(self, action: str, why: str = "", **options: Any) -> Step:
         return super().step(action, why, **({"graph": True} if action == "compare" else {}), **options)

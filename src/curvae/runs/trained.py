@@ -303,9 +303,8 @@ def embed_run(
     loaded = open_for(run, device, **reading)
     of_rows = isinstance(loaded.fitted, Fitted)
     if of_rows and output is not None and output.suffix.lower() == ".h5ad":
-        where = {name: reading.get(name) for name in ("memory", "cache", "layer")}
-        target = output_file(output, output, force)
-        return _embed_cells(run, loaded, path, target, missing, reporter, **where)
+        reading = {name: reading.get(name) for name in ("memory", "cache", "layer")}
+        return _embed_cells(run, loaded, path, output_file(output, output, force), missing, reporter, **reading)
     tables, rows = place_data(run, loaded, path, missing, reporter, **reading)
     name = f"{Path(path).name.split('.')[0]}-embedding{table_ending(rows)}"
     target = output_file(output, Path(name), force, (".csv", ".parquet"))
@@ -567,8 +566,12 @@ def evaluate_run(
             "median_standard_error": float(np.median(part.error)),
             "rows_with_few_effective_samples": int((part.ess < 10).sum()),
         }
-    embedding = embed(loaded.fitted, shown).require_finite(shown.ids)
-    faithful = pages.judge_rows(shown, embedding, judged_rows(parts.names(len(shown))), seed=seed)
+    faithful = pages.judge_rows(
+        shown,
+        embed(loaded.fitted, shown).require_finite(shown.ids),
+        judged_rows(parts.names(len(shown))),
+        seed=seed,
+    )
     following = Step("view", (str(run),), {"rows": path, "missing": missing})
     if "new" not in parts_found or not shows_new_rows(run, parts_found["new"]["rows"]):
         # A value of each covariate: its first category, or its mean.

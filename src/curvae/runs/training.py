@@ -645,11 +645,11 @@ class GraphTrainingPlan:
                 warn=reporter.warn,
             )
         seconds = time.perf_counter() - began
-        good = [(one, one.split) for one in predicting if one.failure is None and one.split is not None]
         found = pages.LinkFigures(
             [
-                {"seed": one.config.seed, **judge_split(one, graph, split), **pages.disconnected(graph, split)}
-                for one, split in good
+                {"seed": one.config.seed, **judge_split(one, graph, one.split), **pages.disconnected(graph, one.split)}
+                for one in predicting
+                if one.failure is None and one.split is not None
             ]
         )
         near = neighbourhood(embedding, graph, seed=config.seed)
@@ -980,8 +980,12 @@ def train_run(
         )
         warnings += found.warnings
         summary = {**found.summary, "warnings": warnings}
-        pictures = {name: one for section in found.sections for name, one in section.named_pictures.items()}
-        write_map(folder, found.tables, description["data"]["nodes" if source.kind == "graph" else "rows"], pictures)
+        write_map(
+            folder,
+            found.tables,
+            description["data"]["nodes" if source.kind == "graph" else "rows"],
+            {name: one for section in found.sections for name, one in section.named_pictures.items()},
+        )
         for name, table in found.files.items():
             write_tables(folder / name, [table])
         write_report(

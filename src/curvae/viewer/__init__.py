@@ -359,8 +359,7 @@ class View:
         blocks, count, ball = Blocks(), len(self._space), PoincareBall(2, self.c)
         chart = on_page(self.chart or ball)
         unit = math.sqrt(self.c) or 1.0  # by which lengths become those in units of the curvature; 1 in the plane
-        space = torch.cat([self._space, self._nodes])
-        distance, angle = (part.numpy() for part in chart.polar(space))
+        distance, angle = (part.numpy() for part in chart.polar(torch.cat([self._space, self._nodes])))
         radius, turn = unit * distance, angle / (2 * math.pi) % 1.0  # the direction as a part of a turn
         reach = fit_window(*(ball.from_lorentz(part) for part in (self._space, self._nodes) if len(part)))
         inside = [f"{counted(count, 'point')}: coordinates"]
@@ -529,8 +528,10 @@ def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
 
 @cache
 def _colours() -> dict[str, Any]:
-    themes = {"light": (PALETTE, GREY, SEQUENTIAL), "dark": (DARK_PALETTE, DARK_GREY, DARK_SEQUENTIAL)}
     return {
         theme: {"palette": palette, "grey": grey, "scale": [to_hex(colours(k / 254)) for k in range(255)]}
-        for theme, (palette, grey, colours) in themes.items()
+        for theme, palette, grey, colours in (
+            ("light", PALETTE, GREY, SEQUENTIAL),
+            ("dark", DARK_PALETTE, DARK_GREY, DARK_SEQUENTIAL),
+        )
     }
