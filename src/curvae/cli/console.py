@@ -476,8 +476,10 @@ class _Corrected(click.ClickException):
             return
         others = " or ".join(" ".join(one) for _, *rest in accepted for one in rest)
         super().__init__(f"{error.found}; run this{f', or with {others}' if others else ''}:")
-        single = {one.opts[0] for one in options.values() if not (one.multiple or one.is_flag)}
-        self.command = completed_command([word for first, *_ in accepted for word in first], single)
+        self.command = completed_command(
+            [word for first, *_ in accepted for word in first],
+            {one.opts[0] for one in options.values() if not (one.multiple or one.is_flag)},
+        )
 
 
 # --- the end of a program ---------------------------------------------------------------------------------------------

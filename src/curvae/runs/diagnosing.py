@@ -413,8 +413,12 @@ def _of_table(path: Path, frame: pd.DataFrame, id_name: str | None, roles: set[s
     used = [name for name in names if name in numbers - {named, *roles}]
     if not used:
         raise CurvaeError(f"{path.name} has no columns of numbers for coordinates; its columns are {quoted(names)}")
-    ids = None if named is None else frame[named].astype(str).to_numpy(np.str_)
-    return _Map(frame[used].to_numpy(np.float64), ids, None, f"Coordinates: {listing(used)}.")
+    return _Map(
+        frame[used].to_numpy(np.float64),
+        None if named is None else frame[named].astype(str).to_numpy(np.str_),
+        None,
+        f"Coordinates: {listing(used)}.",
+    )
 
 
 def _matched(own: Sample, found: _Map, path: Path) -> tuple[Dataset, Any, NDArray[np.bool_] | None, str]:

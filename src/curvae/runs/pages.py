@@ -321,8 +321,16 @@ def row_pictures(
 
     def draw(part: Embedding, place: int) -> list[Picture]:
         projection = part.chart.project(part.points, frames[place])
-        wide = columns is not None and len(data) <= LIVE
-        drawn = [map_picture(part, data.labels, None, None, projection, data.label_name, wide, columns)]
+        drawn = [
+            map_picture(
+                part,
+                data.labels,
+                projection=projection,
+                label_name=data.label_name,
+                wide=columns is not None and len(data) <= LIVE,
+                columns=columns,
+            )
+        ]
         if columns is not None and len(data.shape) == 2:
             images, chart, places = data.x.reshape(-1, *data.shape), part.chart, projection.points  # never sparse
             drawn.append(
@@ -352,14 +360,19 @@ def rows_map_section(
         " Distances grow towards the rim: two points near it that look close can be far apart, and the path between "
         "them bends towards the centre."
     )
-    return _map_section(
-        embedding,
+    product = (
+        "The space is a product, with a map for each factor. Distances in it are in units of each factor's prior scale "
+        "σ_i, d² = Σ (d_i/σ_i)², since a decoder may stretch every factor freely."
+    )
+    return Section(
+        "The map",
+        [
+            f"Each point is one row.{rim if any(math.isfinite(one.chart.rim) for one in embedding.placed) else ''}",
+            product if len(embedding.placed) > 1 else "",
+            orientation,
+            f"The map by itself, with ids, search and selection: {view_command}",
+        ],
         row_pictures(data, embedding, frames, columns),
-        f"Each point is one row.{rim if any(math.isfinite(factor.chart.rim) for factor in embedding.placed) else ''}",
-        "are in units of each factor's prior scale σ_i, d² = Σ (d_i/σ_i)², since a decoder may stretch every factor "
-        "freely",
-        orientation,
-        f"The map by itself, with ids, search and selection: {view_command}",
     )
 
 
@@ -382,32 +395,24 @@ def graph_map_section(
         if centre.nearest[0] == centre.closest
         else "The first has a ring, the second a square."
     )
-    return _map_section(
-        embedding,
-        graph_pictures(graph, embedding, frames, centre),
-        "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours (on a "
-        "map that can be moved, where it is more popular); each line is an edge, drawn as the shortest path of the "
-        f"space{bent}. The model expects an edge where nodes are near; long edges, which it did not expect, are "
-        f"fainter. {colours}",
-        "join those along the factors, d² = Σ d_i²; the probability of an edge fixes their scale",
-        orientation,
-        f"{capital(centre.sentence(graph))}. {marked}",
-        f"The map by itself, with names, search and selection: {view_command}",
+    product = (
+        "The space is a product, with a map for each factor. Distances in it join those along the factors, "
+        "d² = Σ d_i²; the probability of an edge fixes their scale."
     )
-
-
-def _map_section(embedding: Embedding, pictures: Sequence[Picture], points: str, distances: str, *more: str) -> Section:
-    """Show the map of every factor.
-
-    Arguments:
-        embedding: where points lie.
-        pictures: of the factors.
-        points: paragraph that says what points are.
-        distances: what distances are in a product, to complete a sentence.
-        more: further paragraphs.
-    """
-    product = f"The space is a product, with a map for each factor. Distances in it {distances}."
-    return Section("The map", [points, product if len(embedding.placed) > 1 else "", *more], pictures)
+    return Section(
+        "The map",
+        [
+            "From the model that was trained on all edges. Each point is a node, larger where it has more neighbours "
+            "(on a map that can be moved, where it is more popular); each line is an edge, drawn as the shortest path "
+            f"of the space{bent}. The model expects an edge where nodes are near; long edges, which it did not expect, "
+            f"are fainter. {colours}",
+            product if len(embedding.placed) > 1 else "",
+            orientation,
+            f"{capital(centre.sentence(graph))}. {marked}",
+            f"The map by itself, with names, search and selection: {view_command}",
+        ],
+        graph_pictures(graph, embedding, frames, centre),
+    )
 
 
 def likelihood_section(found: Likelihoods | None, figures: str, rows: str, compare_command: str) -> Section:
@@ -599,12 +604,12 @@ def comparison_section(found: Comparison) -> Section:
             "between seeds."
         )
     repeats = f"{len(found.repeats)} repeats, each with its own seed and split{of}; ± is a 95 % interval over repeats."
-    best = list(found.repeats[0].test).index(found.best) if found.outcome == "hyperbolic" else 0
     if (space := found.config.space) is not None:
         note += (
             f" c is that of the hyperbolic factors of {space}, which are flat with 0: what the flat product has too is "
             "no gain of curvature."
         )
+    best = list(found.repeats[0].test).index(found.best) if found.outcome == "hyperbolic" else 0
     return Section(title, (), _profile(found), [Table(["c", *header], rows, f"{repeats} {note}", best)])
 
 

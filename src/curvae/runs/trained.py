@@ -268,8 +268,9 @@ def place_data(
     if own.labels is not None:
         places = pd.Index(own.names).get_indexer(pd.Index(graph.names))
         labels = np.where(places < 0, "", own.labels[places])
-    found = embed_graph(loaded.fitted, graph)
-    return [embedding_table(found, graph.names, labels, "new", "node", frames)], graph.n_nodes
+    return [
+        embedding_table(embed_graph(loaded.fitted, graph), graph.names, labels, "new", "node", frames)
+    ], graph.n_nodes
 
 
 def embed_run(

@@ -491,8 +491,9 @@ class RowsComparisonPlan:
                 "likelihood": likelihood,
             },
         }
-        cost = cost_text(curvatures, planned.values, repeats)
-        self.text = f"{len(data):,} rows, {count(data.n_columns, 'column')}; {cost}"
+        self.text = (
+            f"{len(data):,} rows, {count(data.n_columns, 'column')}; {cost_text(curvatures, planned.values, repeats)}"
+        )
         self.data, self.config, self.typed = data, config, typed
         self._planned, self._splits = planned, {config.seed + i: split for i, split in enumerate(parts)}
         self._sample: Any = data if rows is None else data.take(rows).load()
@@ -700,11 +701,12 @@ class GraphTrainingPlan:
         # Where hidden edges are to be found, only the encoder can place the nodes that lost theirs.
         known = comparable(given(replace(config, encoder="convolutions")))
         settings = {name: value for name, value in known.items() if name in self.typed}
-        compare = reporter.command(source.shown.step("compare", **settings))
         sections = [
             map_section,
             pages.faithful_section(faithful, things="nodes"),
-            pages.links_section(graph, found, near, compare, config.popular),
+            pages.links_section(
+                graph, found, near, reporter.command(source.shown.step("compare", **settings)), config.popular
+            ),
             pages.graph_training_section(fitted, embedding),
             *(pages.missing_section(table, graph.directed) for table in files.values()),
             pages.graph_data_section(graph, config),
@@ -764,13 +766,15 @@ class GraphComparisonPlan:
         if tree is not None:
             raise CurvaeError("a comparison on a graph takes no tree; leave out `tree=…`")
         split_edges(data, seed=config.seed)
-        cost = cost_text(curvatures, curved_values(curvatures, repeats, config), repeats)
         self.facts = {
             "curvatures": curvatures,
             "repeats": repeats,
             "data": {"fingerprint": data.fingerprint, "nodes": data.n_nodes, "edges": data.n_edges},
         }
-        self.text = f"{data.n_nodes:,} nodes, {data.n_edges:,} edges; {cost}"
+        self.text = (
+            f"{data.n_nodes:,} nodes, {data.n_edges:,} edges; "
+            f"{cost_text(curvatures, curved_values(curvatures, repeats, config), repeats)}"
+        )
         self.data, self.config, self.typed, self.remarks = data, config, typed, list[str]()
         self._curvatures, self._repeats = curvatures, repeats
 

@@ -230,6 +230,13 @@ def policy(text: str) -> str:
 
 _BUDGET = 19_000_000  # letters of coordinates, label and ids together
 _OF_POINTS = ("sigma", "sizes", "new", "images")  # what there is one of a point, besides names and columns
+_COLOURS = {
+    theme: {"palette": palette, "grey": grey, "scale": [to_hex(colour) for colour in colours(np.arange(255) / 254)]}
+    for theme, palette, grey, colours in (
+        ("light", PALETTE, GREY, SEQUENTIAL),
+        ("dark", DARK_PALETTE, DARK_GREY, DARK_SEQUENTIAL),
+    )
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,9 +350,10 @@ class View:
     @property
     def _ends(self) -> list[NDArray[np.int64]]:
         """Both ends of the edges, and of those of the hierarchy, (2, E) each."""
-        hierarchy = () if self.hierarchy is None else self.hierarchy[1]
-        edges = np.zeros((2, 0)) if self.edges is None else self.edges
-        return [np.asarray(edges, np.int64), np.asarray(hierarchy, np.int64).reshape(-1, 2).T]
+        return [
+            np.asarray(np.zeros((2, 0)) if self.edges is None else self.edges, np.int64),
+            np.asarray(() if self.hierarchy is None else self.hierarchy[1], np.int64).reshape(-1, 2).T,
+        ]
 
     @cached_property
     def _nodes(self) -> Tensor:
@@ -372,7 +380,7 @@ class View:
             "about": list(self.about),
             # Half the width of the window at first, in units of the disc; as `plotting.disc` chooses it.
             "extent": (chart.outline if chart.motion == "globe" else half_width(chart, reach)) * unit,
-            "colours": _colours(),
+            "colours": _COLOURS,
             **pack_points(blocks, np.minimum(radius, FARTHEST), turn, chart.motion == "disc"),
         }
         if beyond := int((radius[:count] > FARTHEST).sum()):
@@ -524,14 +532,3 @@ def page(points: Points, manifold: HyperbolicManifold | None = None, **more: Any
 
 def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-
-
-@cache
-def _colours() -> dict[str, Any]:
-    return {
-        theme: {"palette": palette, "grey": grey, "scale": [to_hex(colours(k / 254)) for k in range(255)]}
-        for theme, palette, grey, colours in (
-            ("light", PALETTE, GREY, SEQUENTIAL),
-            ("dark", DARK_PALETTE, DARK_GREY, DARK_SEQUENTIAL),
-        )
-    }
