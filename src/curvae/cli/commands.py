@@ -535,8 +535,11 @@ def diagnose(reporter: Reporter, data: str, tree: Path | None, newick: Path | No
         source = runs.GraphSource(data, **reading)
     found, following = runs.diagnose_data(source, **asked, reporter=reporter)
     report = None if asked["output"] is None else str(asked["output"])
-    lines = [found.sentence, *runs.figures(found), *([] if report is None else [f"report: {report}"])]
-    return CommandResult({"report": report, **found.to_json()}, lines, following)
+    return CommandResult(
+        {"report": report, **found.to_json()},
+        [found.sentence, *runs.figures(found), *([] if report is None else [f"report: {report}"])],
+        following,
+    )
 
 
 @command(
@@ -565,8 +568,11 @@ def judge(reporter: Reporter, data: str, **asked: Any) -> CommandResult:
     source, asked = _split(runs.Source, data, asked)
     found, following = runs.judge_map(source, **asked, reporter=reporter)
     report = None if asked["output"] is None else str(asked["output"])
-    lines = [*runs.faithful_lines(found), *([] if report is None else [f"report: {report}"])]
-    return CommandResult({"report": report, **found.to_json()}, lines, following)
+    return CommandResult(
+        {"report": report, **found.to_json()},
+        [*runs.faithful_lines(found), *([] if report is None else [f"report: {report}"])],
+        following,
+    )
 
 
 @command(option("--bibtex", is_flag=True, help="As BibTeX."), example="cite --bibtex")

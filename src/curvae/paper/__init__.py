@@ -83,8 +83,10 @@ def _list_experiments(stores: dict[str, Store]) -> Found:
     entries: list[dict[str, Any]] = []
     for name, store in stores.items():
         states, title = store.states(), store.experiment.title
-        done = f"{list(states.values()).count('done')}/{len(states)} shards done"
-        text = f"{name:<9} {done}  {title} (about {store.experiment.minutes:g} min on one H200)"
+        text = (
+            f"{name:<9} {list(states.values()).count('done')}/{len(states)} shards done  {title} (about "
+            f"{store.experiment.minutes:g} min on one H200)"
+        )
         entries.append({"name": name, "title": title, "shards": states, "text": text})
     return entries, [entry["text"] for entry in entries], Step("paper", ("table1",), {"quick": True})
 

@@ -531,20 +531,10 @@ def compare(
     cells = []
     for key, records in found.items():
         model, c, *rest = key
-        cells.append(
-            {
-                **dict(zip(columns, key, strict=True)),
-                **more.get(key, {}),
-                **cell(
-                    records,
-                    printed.get(key),
-                    None if model == "N-VAE" else found["N-VAE", 0.0, *rest],
-                    name,
-                    lower_is_better,
-                    found["P-VAE", 0.0, *rest] if c else None,
-                ),
-            }
-        )
+        flat = None if model == "N-VAE" else found["N-VAE", 0.0, *rest]
+        limit = found["P-VAE", 0.0, *rest] if c else None
+        tested = cell(records, printed.get(key), flat, name, lower_is_better, limit)
+        cells.append({**dict(zip(columns, key, strict=True)), **more.get(key, {}), **tested})
     return cells
 
 
@@ -688,9 +678,11 @@ def _train_and_judge(
     fitted = train(configs, datasets, workspace, cache, again=True)
     tests = [one.test for one in datasets]
     advance = workspace.reporter.counter(f"{workspace.task} likelihoods", sum(test.shape[0] for test in tests))
-    found: list[Likelihoods] = []
-    for k in range(0, len(fitted), 40):  # more at once take memory, not less time
-        found += likelihoods_many(fitted[k : k + 40], tests[k : k + 40], samples, advance=advance, tf32=tf32)
+    found = [
+        one
+        for k in range(0, len(fitted), 40)  # more at once take memory, not less time
+        for one in likelihoods_many(fitted[k : k + 40], tests[k : k + 40], samples, advance=advance, tf32=tf32)
+    ]
     result: dict[str, Any] = {}
     if tf32 and workspace.device.type == "cuda":
         exact, rough = (
@@ -959,8 +951,11 @@ def recovery(tree: Tree, points: Embedded) -> dict[str, float]:
     latent = points.pairs(turns[:, a].ravel(), turns[:, b].ravel())
     hops = np.tile(tree.distances()[a, b], len(turns)).astype(np.float64)
     depth = tree.depth[tree.node].astype(np.float64)
-    figures = distortion(hops, latent)[0], rank_correlation(hops, latent), rank_correlation(depth, points.radius)
-    return dict(zip(MEASURES, figures, strict=True))
+    return {
+        "distortion": distortion(hops, latent)[0],
+        "distance_correlation": rank_correlation(hops, latent),
+        "depth_correlation": rank_correlation(depth, points.radius),
+    }
 
 
 # --- classifiers on embeddings --------------------------------------------------------------------------------------

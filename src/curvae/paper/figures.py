@@ -494,12 +494,17 @@ def _draw_trees(configs: Sequence[Config], iterations: int, workspace: Workspace
     fitted = train(configs, [dataset] * len(configs), workspace, "tree-maps")
     *decreasing, unit, flat = (map_rows(one, dataset.x, draws=8) for one in fitted)
     y, plane = dataset.scaling.apply(tree.x), PoincareBall(2, 0.0)
-    others = {"PCA": principal_components(y), "GPLVM": gplvm(y, iterations=iterations)[0]}
     return _save(
         workspace,
         {
             "maps-models": tree_maps(
-                [unit, flat, *(Map(name, plane, torch.from_numpy(x)) for name, x in others.items())], tree
+                [
+                    unit,
+                    flat,
+                    Map("PCA", plane, torch.from_numpy(principal_components(y))),
+                    Map("GPLVM", plane, torch.from_numpy(gplvm(y, iterations=iterations)[0])),
+                ],
+                tree,
             ),
             "maps-curvatures": tree_maps([*decreasing, flat], tree),
             "maps-gyroplanes": tree_maps([*decreasing, flat], tree, gyroplanes=True),

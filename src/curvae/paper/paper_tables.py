@@ -845,16 +845,21 @@ def _link_shards(plan: Plan) -> list[Shard]:
     found = []
     for graph, (name, variant) in product(("phylogenetic",) if plan.quick else GRAPHS, VARIANTS.items()):
         config = replace(base, weight=variant.weight)
-        settings = {
-            "graph": graph,
-            "variant": name,
-            "config": {k: v for k, v in config.flat().items() if k not in ("seed", "curvature")},
-            "curvatures": GEOMETRIES,
-            "deviation": variant.deviation,
-            "weighted": variant.weighted,
-            "seeds": numbers,
-        }
-        found.append(Shard(f"{graph}-{name}", settings, partial(_predict_links, graph, variant, config, numbers)))
+        found.append(
+            Shard(
+                f"{graph}-{name}",
+                {
+                    "graph": graph,
+                    "variant": name,
+                    "config": {k: v for k, v in config.flat().items() if k not in ("seed", "curvature")},
+                    "curvatures": GEOMETRIES,
+                    "deviation": variant.deviation,
+                    "weighted": variant.weighted,
+                    "seeds": numbers,
+                },
+                partial(_predict_links, graph, variant, config, numbers),
+            )
+        )
     return found
 
 
@@ -884,21 +889,20 @@ def _predict_links(
             progress=workspace.progress(geometry),
             warn=workspace.reporter.warn,
         )
-        for one in fitted:
-            measured = {
-                f"{'' if part == 'test' else f'{part}_'}{measure}": 100 * getattr(links, measure)
-                for part, links in link_figures(one, graph).items()
-                for measure in LINK_MEASURES
+        trainings += [
+            {
+                "geometry": geometry,
+                "seed": one.config.seed,
+                **{
+                    f"{'' if part == 'test' else f'{part}_'}{measure}": 100 * getattr(links, measure)
+                    for part, links in link_figures(one, graph).items()
+                    for measure in LINK_MEASURES
+                },
+                **{name: one.last[name] for name in ("kl", "elbo")},
+                **({} if one.failure is None else {"failure": one.failure}),
             }
-            trainings.append(
-                {
-                    "geometry": geometry,
-                    "seed": one.config.seed,
-                    **measured,
-                    **{name: one.last[name] for name in ("kl", "elbo")},
-                    **({} if one.failure is None else {"failure": one.failure}),
-                }
-            )
+            for one in fitted
+        ]
     return {"trainings": trainings, "graph": {"nodes": graph.n_nodes, "edges": graph.n_edges}}
 
 
@@ -1420,7 +1424,7 @@ def _setting_words(chosen: Figures) -> str:
     """Name the settings that the search varies."""
     c = chosen["curvature"]
     decoders = {"gyroplane": "" if c else "gyroplanes", "gyroplane_scalar": "scalar offsets"}
-    texts = (
+    words = (
         ("Riemannian" if chosen["posterior"] == "riemannian" else "wrapped") if c else "",
         f"c learned from {c:.3g}" if chosen["learn_curvature"] else f"c = {c:.3g}" if c else "",
         decoders.get(chosen["decoder"], "MLP"),
@@ -1429,7 +1433,7 @@ def _setting_words(chosen: Figures) -> str:
         f"{chosen['samples']} draws" if chosen["samples"] > 1 else "",
         f"rate {chosen['learning_rate']:g}",
     )
-    return ", ".join(text for text in texts if text)
+    return ", ".join(filter(None, words))
 
 
 def search_effects(cells: Sequence[Figures]) -> Table:
@@ -1442,13 +1446,13 @@ def search_effects(cells: Sequence[Figures]) -> Table:
         scores = [np.reshape([one["validation_nll"] for one in at[data, family]["tried"]], shape) for data in datas]
         for axis, (first, *others) in enumerate(axes):
             means = [np.moveaxis(score, axis, 0).reshape(shape[axis], -1).mean(1) for score in scores]
-            for level, name in enumerate(others, 1):
-                rows.append(
-                    [
-                        f"{family}: {name} in place of {first}",
-                        *(number(mean[level] - mean[0], sign=True) for mean in means),
-                    ]
-                )
+            rows += [
+                [
+                    f"{family}: {name} in place of {first}",
+                    *(number(mean[level] - mean[0], sign=True) for mean in means),
+                ]
+                for level, name in enumerate(others, 1)
+            ]
     return Table(
         ["−IWAE of held rows", *(DATA_TITLES[data] for data in datas)],
         rows,

@@ -134,8 +134,12 @@ class Colouring:
             colour_bar(ax, self.scale, plain(self.title))
         dots = [Line2D([], [], marker="o", linestyle="", markersize=4, color=colour) for _, colour in self.names]
         if dots or marks:
-            names = [*(name for name, _ in self.names), *marks]
-            legend(ax, [*dots, *marks.values()], names, plain(self.title) if dots else "")
+            legend(
+                ax,
+                [*dots, *marks.values()],
+                [*(name for name, _ in self.names), *marks],
+                plain(self.title) if dots else "",
+            )
 
 
 @dataclass(frozen=True)
@@ -559,8 +563,14 @@ def latent_map(
     area = size * zoom**2
     fresh = np.zeros(len(z), bool) if new is None else np.asarray(new, bool)
     old, marks = ~fresh, {}
-    areas = area if sizes is None else area * np.asarray(sizes, float)[old]
-    drawn = _dots(ax, z[old], colours.colours[old], areas, opacity if old.all() else 0.5 * opacity, 2.0)
+    drawn = _dots(
+        ax,
+        z[old],
+        colours.colours[old],
+        area if sizes is None else area * np.asarray(sizes, float)[old],
+        opacity if old.all() else 0.5 * opacity,
+        2.0,
+    )
     if fresh.any():
         dots = _dots(ax, z[fresh], colours.colours[fresh], max(2 * area, 26.0 * zoom**2), 1.0, 2.4)
         dots.set(edgecolor=INK, linewidth=0.9 * zoom)
@@ -1051,9 +1061,8 @@ def curves(axes: Sequence[Axes], history: Sequence[Mapping[str, float]]) -> tupl
         ax.tick_params(axis="y", labelcolor=colour)
     right.spines[:].set_visible(False)
     each = {name: c[np.isfinite(c)] for name, c in records.filter(regex="^c(_|$)").astype(np.float64).items()}
-    learned = {name: c.iloc[[0, -1]] for name, c in each.items() if c.nunique() > 1}
-    texts = [f"learned {name}: {start:.3g} → {end:.3g}" for name, (start, end) in learned.items()]
-    first.set_title(", ".join(texts), fontsize=8, color=INK)
+    learned = (f"learned {name}: {c.iloc[0]:.3g} → {c.iloc[-1]:.3g}" for name, c in each.items() if c.nunique() > 1)
+    first.set_title(", ".join(learned), fontsize=8, color=INK)
     return first, second
 
 

@@ -479,8 +479,10 @@ def graph_training_section(fitted: FittedGraph, embedding: Embedding) -> Section
     if (reach := embedding.popularity) is not None:
         kinds = ("popularity",) if reach.ndim == 1 else ("popularity as a sender", "popularity as a receiver")
         columns = np.quantile(reach.reshape(len(embedding), -1), [0.0, 0.5, 1.0], axis=0).T
-        for kind, values in zip(kinds, columns, strict=True):
-            facts.append([f"{kind}: smallest, median, largest", ", ".join(map(decimal, values))])
+        facts += [
+            [f"{kind}: smallest, median, largest", ", ".join(map(decimal, values))]
+            for kind, values in zip(kinds, columns, strict=True)
+        ]
     if embedding.side is not None:
         facts.append(["side: smallest, largest", ", ".join(map(decimal, (embedding.side.min(), embedding.side.max())))])
     return _training_section(fitted, embedding, "node", facts, "Of the model that was trained on all edges.")
@@ -893,12 +895,17 @@ def faithful_section(
 
 def faithful_lines(found: Faithfulness) -> list[str]:
     """Write lines for people: the verdict, and every figure of the map beside that of PCA."""
-    lines = [found.verdict]
-    for name, text in _NAMES.items():
-        if getattr(found.map, name) is not None:
-            held = "" if found.held_out is None else f"; held-out rows {_cell(found.held_out, name)}"
-            lines.append(f"  {text} {_cell(found.map, name)}, PCA {_cell(found.pca, name)}{held}")
-    return [*lines, f"  PCA is fitted to {'all rows' if found.held_out is None else 'the rows that are not held out'}"]
+    held = found.held_out
+    return [
+        found.verdict,
+        *(
+            f"  {text} {_cell(found.map, name)}, PCA {_cell(found.pca, name)}"
+            + ("" if held is None else f"; held-out rows {_cell(held, name)}")
+            for name, text in _NAMES.items()
+            if getattr(found.map, name) is not None
+        ),
+        f"  PCA is fitted to {'all rows' if held is None else 'the rows that are not held out'}",
+    ]
 
 
 # Where several trainings place the same rows.
@@ -1017,12 +1024,15 @@ def driver_lines(start: str, found: Mapping[str, Drivers], names: Sequence[str])
             for name, one in found.items()
         ]
     ((name, one),) = found.items()
-    lines = [f"from {start} to {name}, distance {one.length:.3g}; change with its 90 % interval:"]
-    for i, feature in enumerate(one.features):
-        doubt = "" if one.clear[i] else ", unclear"
-        way = f"{one.mean[0, i]:.3g} → {one.mean[-1, i]:.3g}".replace("-", "−")
-        lines.append(f"  {names[feature]}: {way}, {_change(one, i)}{doubt}")
-    return lines
+    return [
+        f"from {start} to {name}, distance {one.length:.3g}; change with its 90 % interval:",
+        *(
+            f"  {names[feature]}: "
+            + f"{one.mean[0, i]:.3g} → {one.mean[-1, i]:.3g}".replace("-", "−")
+            + f", {_change(one, i)}{'' if one.clear[i] else ', unclear'}"
+            for i, feature in enumerate(one.features)
+        ),
+    ]
 
 
 def drivers_section(fitted: Fitted, data: Dataset, embedding: Embedding, context: NDArray[np.float64]) -> Section:
@@ -1124,9 +1134,11 @@ def against_rules(links: LinkFigures) -> str:
     """Say in one sentence whether the models are worth their training."""
     rule = links.best_rule
     both = f"AUC {links.text('auc')} of the model against {links.text('auc', rule)}"
-    if links.standing > 0:
-        return f"Better than rules without a model, of which {rule} is the best: {both}."
-    return f"No better than a rule without a model, {rule}, at finding hidden edges: {both}; {_TRY[rule]}."
+    return (
+        f"Better than rules without a model, of which {rule} is the best: {both}."
+        if links.standing > 0
+        else f"No better than a rule without a model, {rule}, at finding hidden edges: {both}; {_TRY[rule]}."
+    )
 
 
 def remark(found: dict[str, Any]) -> str | None:
@@ -1216,12 +1228,12 @@ _PRECISION = (
 
 def verdict(links: LinkFigures, near: Neighbourhood, faithful: GraphFaithfulness | None, accuracy: float | None) -> str:
     """Say what was found, in two or three plain sentences."""
-    found = [
+    sentences = (
         ranking_sentence(links) if links.splits else _PRECISION.format(near.map),
         "" if faithful is None else faithful.verdict,
         "" if accuracy is None else f"The 5-NN accuracy of the labels on the map is {accuracy:.0%}.",
-    ]
-    return " ".join(filter(None, found))
+    )
+    return " ".join(filter(None, sentences))
 
 
 def details(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
@@ -1307,11 +1319,16 @@ def _link_tables(links: LinkFigures) -> list[Table]:
     names = {name: label for name, label in _FIGURES.items() if name in links.splits[0]["test"]}
     found = {"the models": None, **{rule: rule for rule in BASELINES}}
     rules = [[label, *(links.text(name, rule) for name in names)] for label, rule in found.items()]
-    rows = []
-    for row in links.splits:
-        cells = [f"{100 * row[part][name]:.1f}" for part in ("validation", "test") for name in ("auc", "ap")]
-        rows.append([f"{row['seed']}", *cells, f"{row['apart']:.0%}", f"{row['alone']:.0%}"])
-    figures = [f"{part} {name}, %" for part in ("validation", "test") for name in ("AUC", "AP")]
+    measured = [(part, name) for part in ("validation", "test") for name in ("AUC", "AP")]
+    rows = [
+        [
+            f"{row['seed']}",
+            *(f"{100 * row[part][name.lower()]:.1f}" for part, name in measured),
+            f"{row['apart']:.0%}",
+            f"{row['alone']:.0%}",
+        ]
+        for row in links.splits
+    ]
     return [
         Table(
             ["hidden edges found by", *names.values()],
@@ -1319,7 +1336,7 @@ def _link_tables(links: LinkFigures) -> list[Table]:
             "Rules know the training edges of the models; there are as many singular vectors as dimensions.",
         ),
         Table(
-            ["seed of the split", *figures, "ends apart", "an end alone"],
+            ["seed of the split", *(f"{part} {name}, %" for part, name in measured), "ends apart", "an end alone"],
             rows,
             "Validation edges, 5 %, were hidden too and decided at most when a training ended; hidden edges above "
             "are test edges.",
@@ -1333,21 +1350,17 @@ def _describe_hidden_edges(graph: Graph, links: LinkFigures) -> list[str]:
         name: f"{np.mean([row[name] for row in links.splits]):.0%}" for name in ("apart", "alone", "alone_absent")
     }
     share = f"{shares['apart']} of the hidden edges join parts of the graph that the other edges leave apart"
-    lost = f"{share}. The training edges do not say where these parts lie relative to each other."
-    if graph.is_forest:
-        lost = (
-            f"The graph is {_tree(graph)}: whatever edge is taken out, its ends fall into two parts, and the training "
-            f"edges do not say where these lie relative to each other. So {share}, and an AUC far from 100 % is a "
-            "property of the task, not of the map; against pairs of equal degrees expect about 50 % of any method "
-            "without features."
-        )
     return [
         "The direction is right where the model finds the hidden edge likelier than one back; edges that run both "
         "ways are left out. Rules are in their directed form: the number of edges from the first node times that of "
         "edges to the second, the number of paths of two edges, and singular vectors of the matrix of directed edges."
         if graph.directed
         else "",
-        lost,
+        f"The graph is {_tree(graph)}: whatever edge is taken out, its ends fall into two parts, and the training "
+        f"edges do not say where these lie relative to each other. So {share}, and an AUC far from 100 % is a property "
+        "of the task, not of the map; against pairs of equal degrees expect about 50 % of any method without features."
+        if graph.is_forest
+        else f"{share}. The training edges do not say where these parts lie relative to each other.",
         f"{shares['alone']} of the hidden edges, and {shares['alone_absent']} of the pairs beside them, have "
         "an end that no training edge touches. The more these shares differ, the more AUC depends on where such nodes "
         "are put, in the middle or at the rim.",

@@ -211,8 +211,10 @@ class GraphSource(DataSource):
     def load(self, known: Collection[str] = (), directed: bool = False) -> Graph:
         """Read the graph; `known` and `directed` as of `curvae.data.load_graph`."""
         if self.no_features and (self.features or self.features_file):
-            given = "features" if self.features else "features_file"
-            raise CurvaeError(f"`no_features=True` and `{given}=…` contradict each other; leave out one of them")
+            raise CurvaeError(
+                f"`no_features=True` and `{'features' if self.features else 'features_file'}=…` contradict each other; "
+                "leave out one of them"
+            )
         how = {name: value for name, value in vars(self).items() if name not in ("path", "features", "no_features")}
         return load_graph(
             self.path,

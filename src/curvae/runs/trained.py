@@ -555,10 +555,9 @@ def evaluate_run(
     if output is not None:
         among = found.take(names == "train") if others is None else estimate(others, "training rows")
         ranked = _rank_rows(data, names, found, among, output)
-    parts_found: dict[str, Any] = {}
-    for name in dict.fromkeys(names.tolist()):
-        part = found.take(names == name)
-        parts_found[name] = {
+    by_part = {name: found.take(names == name) for name in dict.fromkeys(names.tolist())}
+    parts_found: dict[str, Any] = {
+        name: {
             "rows": len(part.log_prob),
             "log_likelihood": part.mean,
             "interval": part.interval,
@@ -567,6 +566,8 @@ def evaluate_run(
             "median_standard_error": float(np.median(part.error)),
             "rows_with_few_effective_samples": int((part.ess < 10).sum()),
         }
+        for name, part in by_part.items()
+    }
     faithful = pages.judge_rows(
         shown,
         embed(loaded.fitted, shown).require_finite(shown.ids),

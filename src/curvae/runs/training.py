@@ -314,10 +314,10 @@ class RowsTrainingPlan:
         problem, repeats = replace(self._problem, asked=device), len(self._tasks)
         where: dict[str, Any] = {"folder": folder, "resume": resume}
         began = time.perf_counter()
-        if repeats == 1:
-            trained = [train_one(problem, self._tasks, **where, processes=self._processes, progress=progress)]
-        else:
-            trained = train_many(
+        trained = (
+            [train_one(problem, self._tasks, **where, processes=self._processes, progress=progress)]
+            if repeats == 1
+            else train_many(
                 problem,
                 self._tasks,
                 **where,
@@ -325,6 +325,7 @@ class RowsTrainingPlan:
                 progress=lambda done, total: reporter.progress("training", done, total, f"{repeats} models"),
                 warn=reporter.warn,
             )
+        )
         if trained[0].failure is not None:
             raise CurvaeError(trained[0].failure)
         fitted = replace(trained[0], reason=self.facts["likelihood_reason"])
