@@ -949,8 +949,11 @@ def stability_section(
         again: the command that trains several.
     """
     if found is None:
-        text = ["There was one training. To see how much of the map depends on the random seed:"]
-        return Section("Stability", text, command=again)
+        return Section(
+            "Stability",
+            ["There was one training. To see how much of the map depends on the random seed:"],
+            command=again,
+        )
     text = [
         f"Over {count(found.pairs, 'pair')} of trainings with different seeds the rank correlation of latent distances "
         f"is {found.correlation:.2f}, and {found.overlap:.0%} of the {found.neighbours} nearest neighbours agree."
@@ -1228,12 +1231,12 @@ _PRECISION = (
 
 def verdict(links: LinkFigures, near: Neighbourhood, faithful: GraphFaithfulness | None, accuracy: float | None) -> str:
     """Say what was found, in two or three plain sentences."""
-    sentences = (
+    found = [
         ranking_sentence(links) if links.splits else _PRECISION.format(near.map),
         "" if faithful is None else faithful.verdict,
         "" if accuracy is None else f"The 5-NN accuracy of the labels on the map is {accuracy:.0%}.",
-    )
-    return " ".join(filter(None, sentences))
+    ]
+    return " ".join(filter(None, found))
 
 
 def details(graph: Graph, embedding: Embedding, links: LinkFigures, near: Neighbourhood) -> str:
@@ -1266,16 +1269,19 @@ def links_section(
         "Mean average precision of neighbourhoods asks whether the nodes nearest to a node on the map are its "
         "neighbours in the graph: 1 when they always come first. Mean rank is 1 plus the number of nodes that are "
         "not neighbours but nearer than a neighbour, averaged over neighbours: 1 is best. Both say how well the map "
-        "shows the graph, and predict nothing."
+        "shows the graph, and predict nothing.",
+        "Near means by distance less popularity: a popular node is near more nodes than its place tells."
+        if popular
+        else "",
     ]
-    if popular:
-        text.append("Near means by distance less popularity: a popular node is near more nodes than its place tells.")
     tables: list[Table] = []
     if links.splits:
         others = f"{count(len(links.splits), 'other model')}, each trained on 85 % of the edges"
-        figures = {"hidden edges, AUC": "auc", "hidden edges, average precision": "ap"}
-        if graph.directed:
-            figures["direction of hidden edges, share that is right"] = "direction"
+        figures = {
+            "hidden edges, AUC": "auc",
+            "hidden edges, average precision": "ap",
+            **({"direction of hidden edges, share that is right": "direction"} if graph.directed else {}),
+        }
         rows = [[label, links.text(name), others] for label, name in figures.items()] + rows
         text = [
             against_rules(links),
@@ -1293,9 +1299,13 @@ def links_section(
     elif graph.is_forest:
         text.append(drawn_sentence(graph))
     note = "± is a 95 % interval over splits (Student's t)." if len(links.splits) > 1 else ""
-    text.append("Whether another curvature, or none, is better, on edges kept apart:")
-    tables.insert(0, Table(["figure", "value", "model"], rows, note))
-    return Section("How well edges are found", text, (), tables, command=compare)
+    return Section(
+        "How well edges are found",
+        [*text, "Whether another curvature, or none, is better, on edges kept apart:"],
+        (),
+        [Table(["figure", "value", "model"], rows, note), *tables],
+        command=compare,
+    )
 
 
 def missing_section(missing: pd.DataFrame, directed: bool) -> Section:
