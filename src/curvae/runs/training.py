@@ -153,7 +153,8 @@ def embedding_tables(
         reporter: shows the progress.
         split: what rows were for; all are new by default.
     """
-    fitted, advance, start = fitted.double(), reporter.counter("embedding", len(data)), 0
+    fitted, advance = fitted.double(), reporter.counter("embedding", len(data))
+    start = 0
     for piece in data.pieces():
         names = "new" if split is None else split.names(len(piece), start)
         yield embedding_table(embed(fitted, piece), piece.ids, piece.labels, names, frames=frames)
@@ -428,8 +429,9 @@ class RowsTrainingPlan:
             epochs = (typed.get("epochs") or 0) * -(-len(self._tasks[0].split.train) // config.batch_size)
             if usual != typed and typed.get("steps", epochs) < DEFAULT_STEPS:
                 return source.step(source.action, "the default length of training may keep more neighbours", **usual)
-            free, layout = replace(config, neighbours="auto"), layout_of(Arrays.of(self.data))
-            possible, _ = choose_neighbours(free, layout, len(self.data), self._hindrance)
+            possible, _ = choose_neighbours(
+                replace(config, neighbours="auto"), layout_of(Arrays.of(self.data)), len(self.data), self._hindrance
+            )
             if possible != "off" and config.neighbours in ("auto", "off"):
                 why = "holds the map to the neighbourhoods of the data"
                 return source.step(source.action, why, **typed | {"neighbours": "both"})

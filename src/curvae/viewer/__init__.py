@@ -297,8 +297,9 @@ class View:
                 raise CurvaeError(f"{len(values)} {name} for {count} points; give one a point")
         if self.edges is not None and self.new is not None:
             raise CurvaeError("new rows have no edges; give `new=…` or `edges=…`, not both")
-        names = ("edges", "edges of the hierarchy")
-        for name, ends, limit in zip(names, self._ends, (count, len(self._nodes)), strict=True):
+        for name, ends, limit in zip(
+            ("edges", "edges of the hierarchy"), self._ends, (count, len(self._nodes)), strict=True
+        ):
             if ends.ndim != 2 or len(ends) != 2 or (ends.size and not 0 <= ends.min() <= ends.max() < limit):
                 raise CurvaeError(
                     f"{name} must be pairs of indices below {limit}, shape (2, E), got shape {ends.shape}; count from 0"
