@@ -295,12 +295,8 @@ class _Lookup:
         """Compute ∂T/∂q, given T·ω; past the table n/(2√q)."""
         return by_q + (self.over.rsqrt() - 1.0) * ((self.table.dim - 1) / 2 / math.sqrt(self.table.last))
 
-    def slopes(self) -> tuple[Tensor, Tensor]:
-        """Compute ∂κ/∂|ε|² and ∂κ/∂q."""
-        return self.all()[1:]
-
     def all(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute κ and its slopes."""
+        """Compute κ, ∂κ/∂|ε|² and ∂κ/∂q."""
         f, (within, by_q, cubic) = self.place, self.joint()
         _, c1, c2, c3 = cubic.unbind(-1)
         rise = (1 + ((3 * c3 * f + 2 * c2) * f + c1) * self.density) * self.rate(within) / self.x
@@ -356,7 +352,7 @@ class _Stretch(Primitive):
     def traced(cls, square: Tensor, q: Tensor, kernel: radial.Kernel) -> Tensor:
         with torch.no_grad():
             lookup = _find(square.detach(), q.detach(), kernel)
-            kappa, slopes = lookup.radius(lookup.within()) / lookup.x, lookup.slopes()
+            kappa, slopes = lookup.radius(lookup.within()) / lookup.x, lookup.all()[1:]
         return radial.with_slopes(kappa, (square, q), slopes)
 
     @staticmethod
@@ -368,7 +364,7 @@ class _Stretch(Primitive):
 class _StretchSlopes(radial.Undifferentiated):
     @staticmethod
     def forward(square: Tensor, q: Tensor, kernel: radial.Kernel) -> tuple[Tensor, Tensor]:
-        return _find(square, q, kernel).slopes()
+        return _find(square, q, kernel).all()[1:]
 
 
 def stretch(square: Tensor, q: Tensor, kernel: radial.Kernel, exact: bool) -> Tensor:

@@ -135,9 +135,10 @@ def check_curvature(c: Tensor | float, sphere: bool = False) -> Tensor | float:
         if (c < 0 if sphere else c >= 0) and math.isfinite(c):
             return c
         bad = f", got c = {c}"
-    if sphere:
-        raise ValueError(f"c must be a finite number < 0: the curvature of the sphere is −c, 1 for c = -1{bad}")
-    raise ValueError(f"c must be a finite number ≥ 0: the curvature of the space is −c{bad}")
+    expected = (
+        "< 0: the curvature of the sphere is −c, 1 for c = -1" if sphere else "≥ 0: the curvature of the space is −c"
+    )
+    raise ValueError(f"c must be a finite number {expected}{bad}")
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:

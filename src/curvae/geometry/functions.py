@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 import torch
@@ -138,8 +138,6 @@ class Primitive(torch.autograd.Function):
         cls._eager = twin("Eager", forward, cls.backward)
         cls._whole = cls._eager if cls.results is None else twin("Whole", forward_whole, backward_whole)
 
-        cls.vmap = staticmethod(partial(_vmap, cls))  # type: ignore[method-assign]
-
     @classmethod
     def traced(cls, *args: Any) -> Any:
         return cls.forward(*args)
@@ -203,27 +201,27 @@ class Primitive(torch.autograd.Function):
             return cls.apply(*args)
         return cls._eager.apply(*args)
 
-
-def _vmap(cls: type[Primitive], info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-    """Make the batched call: every tensor gets the batch in front, and behind it the dimensions that it lacks."""
-    batched = list(args)
-    places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
-    events = cls.events + (0,) * (len(args) - len(cls.events))
-    for i in places:
-        dim = in_dims[i]
-        batched[i] = args[i].unsqueeze(0) if dim is None else args[i].movedim(dim, 0)
-    rank = max(batched[i].dim() - events[i] for i in places)
-    for i in places:
-        t = batched[i]
-        shape = t.shape[:1] + (1,) * (rank - t.dim() + events[i]) + t.shape[1:]
-        batched[i] = t.reshape(shape).expand(info.batch_size, *shape[1:])
-    if torch._C._are_functorch_transforms_active():
-        output = cls.apply(*batched)
-    else:
-        output = cls._whole.apply(*batched) if torch.is_grad_enabled() else cls.forward(*batched)
-    if isinstance(output, Tensor):
-        return output, 0
-    return output, tuple(0 if isinstance(t, Tensor) else None for t in output)
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        """Make the batched call: every tensor gets the batch in front, and behind it the dimensions that it lacks."""
+        batched = list(args)
+        places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
+        events = cls.events + (0,) * (len(args) - len(cls.events))
+        for i in places:
+            dim = in_dims[i]
+            batched[i] = args[i].unsqueeze(0) if dim is None else args[i].movedim(dim, 0)
+        rank = max(batched[i].dim() - events[i] for i in places)
+        for i in places:
+            t = batched[i]
+            shape = t.shape[:1] + (1,) * (rank - t.dim() + events[i]) + t.shape[1:]
+            batched[i] = t.reshape(shape).expand(info.batch_size, *shape[1:])
+        if torch._C._are_functorch_transforms_active():
+            output = cls.apply(*batched)
+        else:
+            output = cls._whole.apply(*batched) if torch.is_grad_enabled() else cls.forward(*batched)
+        if isinstance(output, Tensor):
+            return output, 0
+        return output, tuple(0 if isinstance(t, Tensor) else None for t in output)
 
 
 # Below this y the Taylor series is used. A recurrence loses a factor 1/y per derivative, so at 0.02 the second
@@ -246,6 +244,16 @@ class _Analytic(Primitive):
     def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Tensor]:  # type: ignore[override]
         y, family, order = inputs
         return (grad * _Analytic.call(y, family, order + 1),)
+
+
+def _analytic(family: _Family) -> Callable[..., Tensor]:
+    """Make a family the function of y, or its derivative of the given `order` in y, that knows its derivatives."""
+
+    @wraps(family)
+    def call(y: Tensor, order: int = 0) -> Tensor:
+        return _Analytic.call(y, family, order)
+
+    return call
 
 
 def _horner(coefficients: Sequence[float], y: Tensor) -> Tensor:
@@ -285,20 +293,17 @@ _ASINHC_SHORT = _derivatives(_ASINHC_COEFFICIENTS, precision=1e-8)  # enough for
 _LOGSINHC = _derivatives(_log_series(_SINHC_COEFFICIENTS))
 
 
-def _split(y: Tensor, series: _Series, order: int, beyond: Callable[[Tensor], Tensor]) -> Tensor:
-    """Use the Taylor series below `_SERIES_BELOW`, `beyond` above; neither leaves its own side."""
+def _split(
+    y: Tensor, series: _Series, order: int, beyond: Callable[[Tensor], Tensor], negative: bool = False
+) -> Tensor:
+    """Use the Taylor series below `_SERIES_BELOW`, `beyond` above; neither leaves its own side. On a sphere y ≤ 0."""
     if order == 0 and not torch.compiler.is_compiling():
         return beyond(y)
-    near = _horner(series[order], y.clamp(max=_SERIES_BELOW))
-    return torch.where(y < _SERIES_BELOW, near, beyond(y.clamp_min(_SERIES_BELOW)))
-
-
-def _split_negative(y: Tensor, series: _Series, order: int, beyond: Callable[[Tensor], Tensor]) -> Tensor:
-    """Do the same for y ≤ 0, where a sphere is."""
-    if order == 0 and not torch.compiler.is_compiling():
-        return beyond(y)
-    near = _horner(series[order], y.clamp(min=-_SERIES_BELOW))
-    return torch.where(y > -_SERIES_BELOW, near, beyond(y.clamp(max=-_SERIES_BELOW)))
+    if negative:
+        near, far, inside = y.clamp(min=-_SERIES_BELOW), y.clamp(max=-_SERIES_BELOW), y > -_SERIES_BELOW
+    else:
+        near, far, inside = y.clamp(max=_SERIES_BELOW), y.clamp(min=_SERIES_BELOW), y < _SERIES_BELOW
+    return torch.where(inside, _horner(series[order], near), beyond(far))
 
 
 def _root(y: Tensor) -> Tensor:
@@ -310,30 +315,33 @@ def _root(y: Tensor) -> Tensor:
 REACH = 172.0
 
 
-def _bessel(y: Tensor, k: int) -> Tensor:
-    """s_k(y) = i_k(x)/x^k, the modified spherical Bessel functions: s_{−1} = cosh and s_0 = sinhc.
+def _ascend(previous: Tensor, current: Tensor, y: Tensor, k: int) -> Tensor:
+    """s_k(y) = i_k(x)/x^k, the modified spherical Bessel functions, from s_{−1} = cosh and s_0 = sinhc.
 
     s_k′ = s_{k+1}/2 and y·s_{k+1} = s_{k−1} − (2k+1)·s_k.
     """
-    x = _root(y).clamp(max=REACH)
-    return _ascend(x.cosh(), x.sinh() / x, y, k)
-
-
-def _ascend(previous: Tensor, current: Tensor, y: Tensor, k: int) -> Tensor:
-    """s_k from s_{−1} and s_0."""
     for j in range(k):
         previous, current = current, (previous - (2 * j + 1.0) * current) / y
     return current
 
 
-def _cosh_sqrt(y: Tensor, order: int) -> Tensor:
+@_analytic
+def cosh_sqrt(y: Tensor, order: int = 0) -> Tensor:
+    """Compute cosh(√y), or its derivative of the given order in y."""
     if order == 0:
         return _split(y, _COSH, 0, lambda y: y.sqrt().clamp(max=REACH).cosh())
-    return _sinhc(y, order - 1) / 2.0
+    return sinhc(y, order - 1) / 2.0
 
 
-def _sinhc(y: Tensor, order: int) -> Tensor:
-    return _split(y, _SINHC, order, lambda y: _bessel(y, order) / 2**order)
+@_analytic
+def sinhc(y: Tensor, order: int = 0) -> Tensor:
+    """Compute sinh(√y)/√y, or its derivative of the given order in y."""
+
+    def beyond(y: Tensor) -> Tensor:
+        x = _root(y).clamp(max=REACH)
+        return _ascend(x.cosh(), x.sinh() / x, y, order) / 2**order
+
+    return _split(y, _SINHC, order, beyond)
 
 
 def _arc_slope(value: Tensor, y: Tensor, order: int) -> Tensor:
@@ -345,7 +353,10 @@ def _arc_slope(value: Tensor, y: Tensor, order: int) -> Tensor:
     return value
 
 
-def _asinhc(y: Tensor, order: int) -> Tensor:
+@_analytic
+def asinhc(y: Tensor, order: int = 0) -> Tensor:
+    """Compute asinh(√y)/√y, or its derivative of the given order in y."""
+
     def beyond(y: Tensor) -> Tensor:
         x = _root(y)
         return _arc_slope(x.asinh() / x, y, order)
@@ -370,7 +381,10 @@ def _log_slope(p: Tensor, y: Tensor, order: int) -> Tensor:
     return slopes[-1]
 
 
-def _logsinhc(y: Tensor, order: int) -> Tensor:
+@_analytic
+def logsinhc(y: Tensor, order: int = 0) -> Tensor:
+    """Compute log(sinh(√y)/√y), without overflow, or its derivative of the given order in y."""
+
     def beyond(y: Tensor) -> Tensor:
         x = _root(y)
         if order == 0:
@@ -383,39 +397,45 @@ def _logsinhc(y: Tensor, order: int) -> Tensor:
 # The same functions on a sphere, where y ≤ 0: with x = √−y they are cos x, sin x/x, asin x/x and log(sin x/x).
 
 
-def _cos_sqrt(y: Tensor, order: int) -> Tensor:
+@_analytic
+def cos_sqrt(y: Tensor, order: int = 0) -> Tensor:
+    """Compute cos(√−y) for y ≤ 0, or its derivative of the given order in y."""
     if order == 0:
-        return _split_negative(y, _COSH, 0, lambda y: _root(-y).cos())
-    return _sinc(y, order - 1) / 2.0
+        return _split(y, _COSH, 0, lambda y: _root(-y).cos(), negative=True)
+    return sinc(y, order - 1) / 2.0
 
 
-def _sinc(y: Tensor, order: int) -> Tensor:
+@_analytic
+def sinc(y: Tensor, order: int = 0) -> Tensor:
+    """Compute sin(√−y)/√−y for y ≤ 0, or its derivative of the given order in y."""
+
     def beyond(y: Tensor) -> Tensor:
         x = _root(-y)
         return _ascend(x.cos(), x.sin() / x, y, order) / 2**order
 
-    return _split_negative(y, _SINHC, order, beyond)
+    return _split(y, _SINHC, order, beyond, negative=True)
 
 
-def _asinc(y: Tensor, order: int) -> Tensor:
+@_analytic
+def asinc(y: Tensor, order: int = 0) -> Tensor:
+    """Compute asin(√−y)/√−y for −1 < y ≤ 0, or its derivative of the given order in y."""
+
     def beyond(y: Tensor) -> Tensor:
         x = _root(-y)
         return _arc_slope(x.asin() / x, y, order)
 
-    return _split_negative(y, _ASINHC, order, beyond)
+    return _split(y, _ASINHC, order, beyond, negative=True)
 
 
-def _logsinc(y: Tensor, order: int) -> Tensor:
+@_analytic
+def logsinc(y: Tensor, order: int = 0) -> Tensor:
+    """Compute log(sin(√−y)/√−y) for −π² < y ≤ 0, or its derivative of the given order in y."""
+
     def beyond(y: Tensor) -> Tensor:
         x = _root(-y).clamp(max=math.pi * (1 - 1e-15))  # the antipode is at π
         return (x.sin() / x).log() if order == 0 else _log_slope(x / x.tan(), y, order)
 
-    return _split_negative(y, _LOGSINHC, order, beyond)
-
-
-def sinhc(y: Tensor, order: int = 0) -> Tensor:
-    """Compute sinh(√y)/√y, or its derivative of the given order in y."""
-    return _Analytic.call(y, _sinhc, order)
+    return _split(y, _LOGSINHC, order, beyond, negative=True)
 
 
 def cosh_sinhc(y: Tensor) -> tuple[Tensor, Tensor]:
@@ -438,44 +458,9 @@ def sinhc_slope(y: Tensor, cosh: Tensor, ratio: Tensor, rough: bool) -> Tensor:
     return _split(y, _SINHC, 1, lambda y: (cosh - ratio) / (2.0 * y))
 
 
-def cosh_sqrt(y: Tensor) -> Tensor:
-    """Compute cosh(√y)."""
-    return _Analytic.call(y, _cosh_sqrt, 0)
-
-
 def rsqrt1p(y: Tensor) -> Tensor:
     """Compute 1/√(1 + y)."""
     return (1.0 + y).rsqrt()
-
-
-def asinhc(y: Tensor, order: int = 0) -> Tensor:
-    """Compute asinh(√y)/√y, or its derivative of the given order in y."""
-    return _Analytic.call(y, _asinhc, order)
-
-
-def logsinhc(y: Tensor, order: int = 0) -> Tensor:
-    """Compute log(sinh(√y)/√y), without overflow, or its derivative of the given order in y."""
-    return _Analytic.call(y, _logsinhc, order)
-
-
-def cos_sqrt(y: Tensor) -> Tensor:
-    """Compute cos(√−y) for y ≤ 0."""
-    return _Analytic.call(y, _cos_sqrt, 0)
-
-
-def sinc(y: Tensor) -> Tensor:
-    """Compute sin(√−y)/√−y for y ≤ 0."""
-    return _Analytic.call(y, _sinc, 0)
-
-
-def asinc(y: Tensor) -> Tensor:
-    """Compute asin(√−y)/√−y for −1 < y ≤ 0."""
-    return _Analytic.call(y, _asinc, 0)
-
-
-def logsinc(y: Tensor, order: int = 0) -> Tensor:
-    """Compute log(sin(√−y)/√−y) for −π² < y ≤ 0, or its derivative of the given order in y."""
-    return _Analytic.call(y, _logsinc, order)
 
 
 # Beyond this |x| the square of a float32 is near overflow; asinh is then log(2x) to every digit.

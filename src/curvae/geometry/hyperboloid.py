@@ -418,8 +418,8 @@ class _Gyration(Primitive):
 
     events = (1, 1, 1)
 
-    @classmethod
-    def traced(cls, S: Tensor, T: Tensor, v: Tensor, c: Curvature) -> Tensor:
+    @staticmethod
+    def forward(S: Tensor, T: Tensor, v: Tensor, c: Curvature) -> Tensor:
         S, T = torch.broadcast_tensors(S, T)
         far, _, x = _far_pair(S, T, c)
         S = torch.where(far, 0.0, S)
@@ -433,14 +433,10 @@ class _Gyration(Primitive):
         return torch.where(far, beyond, near)
 
     @staticmethod
-    def forward(S: Tensor, T: Tensor, v: Tensor, c: Curvature) -> Tensor:
-        return _Gyration.traced(S, T, v, c)
-
-    @staticmethod
     def gradients(inputs: Any, kept: Any, needed: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         S, T, v, c = inputs
-        back = _Gyration.traced(T, S, grad, c)
-        grad_T, grad_c = _turning(S, T, _Gyration.traced(S, T, v, c), grad, c)
+        back = _Gyration.forward(T, S, grad, c)
+        grad_T, grad_c = _turning(S, T, _Gyration.forward(S, T, v, c), grad, c)
         return _turning(T, S, back, v, c)[0], grad_T, back, grad_c if needed[3] else None
 
 

@@ -122,8 +122,7 @@ class _Distances(Primitive):
     @classmethod
     def traced(cls, S: Tensor, pairs: Tensor, c: Tensor) -> tuple[Tensor]:
         x, y = (_gather(S, pairs[..., side, :]) for side in (0, 1))
-        c = c.unsqueeze(-1)
-        return (h.dist(x, y, c),)
+        return (h.dist(x, y, c.unsqueeze(-1)),)
 
     @staticmethod
     def forward(S: Tensor, pairs: Tensor, c: Tensor) -> tuple[Tensor, ...]:
@@ -204,10 +203,8 @@ class _SumOverPairs(Primitive):
     def traced(
         cls, S: Tensor, c: Tensor, summand: Summand, dtype: torch.dtype, by_c: bool | None, *numbers: Tensor
     ) -> tuple[Tensor]:
-        x, y, wide = S.unsqueeze(-2), S.unsqueeze(-3), c[..., None, None]
-        d = h.dist(x, y, wide)
-        value = summand(d.to(dtype), *(t[..., None, None] for t in numbers))[0]
-        return (_sum_above(value),)
+        d = h.dist(S.unsqueeze(-2), S.unsqueeze(-3), c[..., None, None]).to(dtype)
+        return (_sum_above(summand(d, *(t[..., None, None] for t in numbers))[0]),)
 
     @staticmethod
     def forward(
@@ -273,10 +270,6 @@ def _block(
     """Return what the pairs of the points a to b, as rows, with all later points, as columns, add to the sum; to the
     sums over y of F·S_y, F·R·(q_y, p_y) and F·C·s_y with the force F = f′·∂d/∂D²; and to the derivatives in numbers
     and c."""
-
-    def outer(operation: Callable[[Tensor, Tensor], Tensor], t: Tensor) -> Tensor:
-        return operation(t[..., a:b, None], t[..., None, a:])
-
     R, C, square = _chords(x, slice(a, b), x, slice(a, None))
     half = _half_chord(square, dtype)
     gain = 2.0 * torch.ones_like(c)
@@ -297,11 +290,9 @@ def _block(
         parts.append(F.pad(rows, (0, 0, a, S.shape[-2] - b)) + F.pad(sign * columns, (0, 0, a, 0)))
     parts += [_sum_above(pull) for pull in pulls]
     if by_c:
-        rise = outer(torch.sub, x.tau)
-        parts.append(
-            _sum_above(push * arsinh_by_c(half, c, gain, d, slope))
-            - (force * rise * rise / outer(torch.mul, x.xi)).sum((-2, -1))
-        )
+        rise, times = x.tau[..., a:b, None] - x.tau[..., None, a:], x.xi[..., a:b, None] * x.xi[..., None, a:]
+        by_chord = _sum_above(push * arsinh_by_c(half, c, gain, d, slope))
+        parts.append(by_chord - (force * rise * rise / times).sum((-2, -1)))
     return parts
 
 
@@ -373,9 +364,8 @@ class _Within(Primitive):
 
     @classmethod
     def traced(cls, U: Tensor, c: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor]:
-        S, wide = h.expmap0(U, c[..., None]), c[..., None, None]
-        x, y = S[..., :count, None, :], S.unsqueeze(-3)
-        return (h.dist(x, y, wide).to(dtype),)
+        S = h.expmap0(U, c[..., None])
+        return (h.dist(S[..., :count, None, :], S.unsqueeze(-3), c[..., None, None]).to(dtype),)
 
     @staticmethod
     def forward(U: Tensor, c: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
