@@ -11,7 +11,7 @@ from torch.distributions import Distribution, kl_divergence, register_kl
 from ..geometry import Manifold, Sphere, hyperboloid as h
 from ..geometry.checks import broadcast_shapes, holds
 from ..geometry.functions import asinhc, differentiated, logsinhc
-from ..geometry.manifolds import HyperbolicCoordinates
+from ..geometry.manifolds import SpaceParts
 from . import radial
 from .normal import HyperbolicNormal, ProductNormal, Radius, RiemannianNormal, SphericalUniform, nodes_first
 
@@ -57,7 +57,7 @@ def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
     if p.gaussian_if_flat and q.gaussian_if_flat:
         c = p.manifold.c  # 0 is taken for flat only where no gradient in c is wanted
         flat = not differentiated(c) and holds(c == 0) if isinstance(c, Tensor) else c == 0
-        if flat or p.manifold.dim == 1:
+        if flat or (p.manifold.dim == 1 and not isinstance(p.manifold, Sphere)):
             return _result(_kl_gaussian(p, q), p, q, p._dtype, q._dtype)
     if not (p.isotropic and q.isotropic):
         raise NotImplementedError(
@@ -69,10 +69,10 @@ def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
 
 @register_kl(RiemannianNormal, SphericalUniform)
 def _kl_uniform(p: RiemannianNormal, q: SphericalUniform) -> Tensor:
-    c = p.manifold.c
-    if not isinstance(p.manifold, Sphere) or p.manifold.width != q.dim or not holds(torch.as_tensor(c) == -1.0):
+    space = p.manifold
+    if not isinstance(space, Sphere) or space.width != q.dim or not holds(torch.as_tensor(space.c) == -1.0):
         raise NotImplementedError(
-            f"KL(RiemannianNormal ‖ SphericalUniform({q.dim})) needs a normal on Sphere({q.dim - 1}), got {p.manifold}"
+            f"KL(RiemannianNormal ‖ SphericalUniform({q.dim})) needs a normal on Sphere({q.dim - 1}), got {space}"
         )
     return _result(radial.log_area(q.dim) - p.raw_entropy(), p, q, p._dtype, q.dtype)
 
@@ -89,9 +89,8 @@ def _kl_product(p: ProductNormal, q: ProductNormal) -> Tensor:
 def _kl_gaussian(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
     """Where the space is flat, or a line, both normals are Gaussian in the vector from loc to the point."""
     scale, other = _factor(p), _factor(q)
-    apart = _between(p, q)
     inner = torch.linalg.solve_triangular(other, scale, upper=False)
-    shift = torch.linalg.solve_triangular(other, apart.unsqueeze(-1), upper=False)
+    shift = torch.linalg.solve_triangular(other, _between(p, q).unsqueeze(-1), upper=False)
     value = (inner.square().sum((-2, -1)) + shift.square().sum((-2, -1)) - p.manifold.dim) / 2
     return value + q.log_det() - p.log_det()
 
@@ -101,7 +100,7 @@ def _between(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
     here, there = q.manifold._coordinates, p.manifold._coordinates
     if type(here) is type(there):
         return here.vector(q._loc, p._loc)
-    assert isinstance(here, HyperbolicCoordinates) and isinstance(there, HyperbolicCoordinates)
+    assert isinstance(here, SpaceParts) and isinstance(there, SpaceParts)
     return h.logmap0(h.displacement(here.space_part(q._loc), there.space_part(p._loc), q.c), q.c)
 
 
@@ -128,7 +127,6 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
         >>> round(float(kl_quadrature(q, p)), 4)
         3.9352
     """
-    d = q.manifold.dim
     if not _same_space(q.manifold, p.manifold):
         raise ValueError(f"both distributions must live on the same space, got {q.manifold} and {p.manifold}")
     for role, dist in (("first", q), ("second", p)):
@@ -140,7 +138,7 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
     r0 = h.norm(_between(q, p))
     spherical = isinstance(q.manifold, Sphere)
     t, weights = (nodes_first(part, rank) for part in (_two_panels(q, r0) if spherical else q.radius_nodes()))
-    half, angle_weights = (part.view(-1, *(rank + 1) * (1,)) for part in _angles(d, c.device))
+    half, angle_weights = (part.view(-1, *(rank + 1) * (1,)) for part in _angles(q.manifold.dim, c.device))
     # In one dimension the scale may be given as a matrix.
     sigma, other = (x._deviations[..., 0] if x.scale_tril is None else x._deviations[..., 0, 0] for x in (q, p))
     third_side = _third_side_on_sphere if spherical else _third_side_squared

@@ -26,6 +26,7 @@ from ..geometry.checks import (
     broadcast_shapes,
     check_batch,
     check_curvature,
+    check_dim,
     got,
     holds,
     offender,
@@ -119,7 +120,7 @@ class HyperbolicNormal(Validated):
             reason = "" if point is None else f", got {point.tolist()}: {explain(point)}"
             raise ValueError(f"loc must lie in {self.manifold}{reason}")
         c = self.c.unsqueeze(-1) if isinstance(self.c, Tensor) else self.c
-        growth = self.manifold.dim - 1 if self._grows_as_square else 0
+        growth = self.manifold.dim - 1 if self._grows_as_square and not isinstance(self.manifold, Sphere) else 0
         if self.scale_tril is None:
             check_scale("scale", self.scale, c, growth)
         elif not holds(constraints.lower_cholesky.check(self.scale_tril)):
@@ -132,8 +133,7 @@ class HyperbolicNormal(Validated):
         """Return the distribution around the origin, such as a prior: `scale` is a number or a tensor of the batch
         shape."""
         scale = torch.as_tensor(scale)
-        loc = manifold._coordinates.origin(scale)
-        new = cls(loc, scale.unsqueeze(-1), manifold, validate_args=False)
+        new = cls(manifold._coordinates.origin(scale), scale.unsqueeze(-1), manifold, validate_args=False)
         new._centred = manifold.width == manifold.dim  # otherwise frame vectors have more numbers than those at 0
         return new
 
@@ -355,8 +355,7 @@ class WrappedNormal(HyperbolicNormal):
             variances = torch.linalg.svdvals(self._deviations) ** 2
         else:
             variances = (self._deviations**2).expand(*self.scale.shape[:-1], d)
-        value = d / 2 * math.log(2 * math.pi * math.e) + self.log_det()
-        return value + (d - 1) * _mean_logsinhc(variances, self.c)
+        return d / 2 * math.log(2 * math.pi * math.e) + self.log_det() + (d - 1) * _mean_logsinhc(variances, self.c)
 
 
 def _mean_logsinhc(variances: Tensor, c: Tensor | float) -> Tensor:
@@ -402,20 +401,10 @@ class RiemannianNormal(HyperbolicNormal):
 
     gaussian_if_flat = _grows_as_square = True
 
-    def __init__(
-        self,
-        loc: Tensor,
-        scale: Tensor | float | None = None,
-        manifold: Manifold | None = None,
-        *,
-        validate_args: bool | None = None,
-    ) -> None:
-        manifold = check_manifold(manifold)
-        self._kernel = radial.Kernel(manifold.dim)
-        if isinstance(manifold, Sphere):
-            self._kernel = radial.SphericalKernel(manifold.dim)
-            self.gaussian_if_flat = self._grows_as_square = False
-        super().__init__(loc, scale, manifold, validate_args=validate_args)
+    @property
+    def _kernel(self) -> radial.Kernel:
+        kind = radial.SphericalKernel if isinstance(self.manifold, Sphere) else radial.Kernel
+        return kind(self.manifold.dim)
 
     @property
     def _q(self) -> Tensor:
@@ -523,9 +512,7 @@ class Radius(Validated):
     _kernel_type: ClassVar[type[radial.Kernel]]
 
     def __init__(self, dim: int, scale: Tensor | float, c: Tensor | float, validate_args: bool | None = None) -> None:
-        if not isinstance(dim, int) or dim < 1:
-            raise ValueError(f"dim must be a positive integer, got {dim!r}")
-        self.dim, self._kernel = dim, self._kernel_type(dim)
+        self.dim, self._kernel = check_dim(dim), self._kernel_type(dim)
         self.scale = parameter("scale", scale)
         self.c = parameter("c", c, like=self.scale).to(self.scale)
         # Widened once, so that gradients through their many uses are summed in float64.
@@ -702,9 +689,7 @@ class SphericalUniform(Validated):
         *,
         batch_shape: torch.Size = torch.Size(),
     ) -> None:
-        if not isinstance(dim, int) or dim < 1:
-            raise ValueError(f"dim must be a positive integer, got {dim!r}")
-        self.dim, self.dtype, self.device = dim, dtype or torch.get_default_dtype(), device
+        self.dim, self.dtype, self.device = check_dim(dim), dtype or torch.get_default_dtype(), device
         super().__init__(batch_shape, torch.Size([dim]), validate_args)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)

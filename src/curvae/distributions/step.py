@@ -54,9 +54,7 @@ class _Step(Primitive):
     events = (1, 1, 1)
     results = 2
 
-    @classmethod
-    def traced(cls, *args: Any) -> Any:
-        return _composed(*args)
+    traced = staticmethod(_composed)
 
     @staticmethod
     def forward(
@@ -86,8 +84,7 @@ class _Step(Primitive):
         z = torch.addcmul(T, M, a.unsqueeze(-1))
         zz = h.dot(z, z)
         g = asinhc(c * zz)  # distance from the origin over |z|
-        prior = zz * g * g / (2.0 * prior_scale * prior_scale)
-        kl = prior - ww / 2.0 - d * (sigma / prior_scale).log()
+        kl = zz * g * g / (2.0 * prior_scale * prior_scale) - ww / 2.0 - d * (sigma / prior_scale).log()
         if log_measure is None:
             # The posterior's log sinhc is log s_v, the prior's at z is log(|z|/distance).
             kl = kl - (d - 1.0) * (s_v * g).log()
@@ -120,8 +117,7 @@ class _Step(Primitive):
         grad_a = h.dot(grad_z, M)
         ka = grad_a * k
         grad_T = torch.addcmul(grad_z, M, ka.unsqueeze(-1))
-        grad_M = grad_z * a.unsqueeze(-1)
-        grad_M = torch.addcmul(grad_M, T, ka.unsqueeze(-1))
+        grad_M = torch.addcmul(grad_z * a.unsqueeze(-1), T, ka.unsqueeze(-1))
         grad_M = torch.addcmul(grad_M, M, (-ka * k * b / xi_m).unsqueeze(-1))
 
         # T = s_v·v and ξ_v depend on v = σ·w; only the change along w matters, for w is fixed up to its length.
@@ -155,8 +151,7 @@ class _Step(Primitive):
             by_u = along_u * uu * sinhc_slope(c * uu, xi_m, s_m, rough=False)
             grad_c = by_c.sum_to_size(c.shape) + by_u.sum_to_size(c.shape)
         if needed[4]:
-            by_prior = (d - zz * g * g * precision) / prior_scale + 2.0 * c * prior_scale * prior_rise
-            grad_prior = grad_kl * by_prior
+            grad_prior = grad_kl * ((d - zz * g * g * precision) / prior_scale + 2.0 * c * prior_scale * prior_rise)
         return grad_u, grad_sigma.unsqueeze(-1), None, grad_c, grad_prior
 
 

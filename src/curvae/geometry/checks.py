@@ -20,6 +20,7 @@ __all__ = [
     "broadcast_shapes",
     "check_batch",
     "check_curvature",
+    "check_dim",
     "check_weights",
     "got",
     "has_float64",
@@ -115,6 +116,13 @@ def points(name: str, value: Any, dim: int, space: object) -> Tensor:
     if value.dim() == 0 or value.shape[-1] != dim:
         raise ValueError(f"{name} must have shape (…, {dim}) for {space}, got {tuple(value.shape)}")
     return value
+
+
+def check_dim(dim: Any) -> int:
+    """Return the dimension of a space; anything but a whole number from 1 is refused."""
+    if not isinstance(dim, int) or dim < 1:
+        raise ValueError(f"dim must be a positive integer, got {dim!r}")
+    return dim
 
 
 def check_curvature(c: Tensor | float, sphere: bool = False) -> Tensor | float:

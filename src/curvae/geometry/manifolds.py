@@ -159,31 +159,46 @@ class Coordinates(ABC):
         return torch.linalg.solve(hessian, (w.unsqueeze(-1) * v).sum(-2).unsqueeze(-1)).squeeze(-1)
 
 
-class HyperbolicCoordinates(Coordinates):
-    """Coordinates of a space of curvature −c ≤ 0: d numbers.
+class SpaceParts(Coordinates):
+    """Points of a space of curvature −c ≤ 0 as d numbers: their space parts S on the hyperboloid. Tangent vectors are
+    frame vectors.
 
-    A space part S is that of the point on the hyperboloid.
+    A subclass that writes points otherwise gives the first of these methods anew, from which the others follow.
     """
 
-    @abstractmethod
+    lambda0, outside = 1.0, "it is farther out than the dtype can hold"
+
     def space_part(self, x: Tensor) -> Tensor:
         """Return the space part S of the point x."""
+        return x
 
-    @abstractmethod
     def point(self, S: Tensor) -> Tensor:
         """Return the point with space part S."""
+        return S
 
-    @abstractmethod
     def chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return D² and c·D² of the chord between two points (`hyperboloid.chord`)."""
+        return h.chord(x, y, self.c)
 
-    @abstractmethod
     def displacement(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the space part of y seen from x (`hyperboloid.displacement`)."""
+        return h.displacement(x, y, self.c)
 
-    @abstractmethod
     def combine(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
         """Return the point on the geodesic that these shares (`hyperboloid.geodesic_shares`) of x and y make up."""
+        return x * first.unsqueeze(-1) + y * second.unsqueeze(-1)
+
+    def shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
+        return h.expmap(x, u, self.c)
+
+    def transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        return h.gyrate(x, y, v, self.c)
+
+    def round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return h.saturate(x, self.c, dtype)
+
+    def holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return x.abs().amax(-1) <= h.limit(dtype, self.dim, self.c)
 
     def exp0(self, v: Tensor) -> Tensor:
         return self.point(h.expmap0(v, self.c))
@@ -219,8 +234,7 @@ class HyperbolicCoordinates(Coordinates):
         S, share = each.space_part(x), w.unsqueeze(-1)
         straight, total = (share * h.logmap0(S, each.c)).sum(-2), (share * S).sum(-2)
         size = ((w * h.time(S, each.c)).sum(-1) ** 2 - self.c * h.dot(total, total)).clamp_min(1.0).sqrt()
-        starts = torch.stack([h.expmap0(straight, self.c), total / size.unsqueeze(-1)], -2)
-        trials = each.write(starts, x.dtype)
+        trials = each.write(torch.stack([h.expmap0(straight, self.c), total / size.unsqueeze(-1)], -2), x.dtype)
         lengths = 0.5 ** torch.arange(8, dtype=x.dtype, device=x.device).unsqueeze(-1)
         for _ in range(_STEPS):
             v = trial.vector(trials.unsqueeze(-2), x.unsqueeze(-3))
@@ -229,45 +243,11 @@ class HyperbolicCoordinates(Coordinates):
             step = each.newton_step(mean, x, w)
             if converged(step, cost):
                 return self.round(self.shoot(mean, step, framed=True), x.dtype)
-            moved = each.shoot(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), framed=True)
-            trials = each.round(moved, x.dtype)
+            trials = each.round(each.shoot(mean.unsqueeze(-2), lengths * step.unsqueeze(-2), framed=True), x.dtype)
         return mean
 
 
-class SpaceParts(HyperbolicCoordinates):
-    """Points as their space parts; tangent vectors are frame vectors."""
-
-    lambda0, outside = 1.0, "it is farther out than the dtype can hold"
-
-    def space_part(self, x: Tensor) -> Tensor:
-        return x
-
-    def point(self, S: Tensor) -> Tensor:
-        return S
-
-    def chord(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return h.chord(x, y, self.c)
-
-    def displacement(self, x: Tensor, y: Tensor) -> Tensor:
-        return h.displacement(x, y, self.c)
-
-    def shoot(self, x: Tensor, u: Tensor, framed: bool = False) -> Tensor:
-        return h.expmap(x, u, self.c)
-
-    def combine(self, x: Tensor, y: Tensor, first: Tensor, second: Tensor, lack: Tensor) -> Tensor:
-        return x * first.unsqueeze(-1) + y * second.unsqueeze(-1)
-
-    def transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
-        return h.gyrate(x, y, v, self.c)
-
-    def round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        return h.saturate(x, self.c, dtype)
-
-    def holds(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        return x.abs().amax(-1) <= h.limit(dtype, self.dim, self.c)
-
-
-class BallPoints(HyperbolicCoordinates):
+class BallPoints(SpaceParts):
     """Points of the Poincaré ball, z = S/(1 + ξ).
 
     Differences of ball points are exact where those of space parts are not, so what concerns two points does not go
@@ -353,9 +333,7 @@ class Manifold(ABC):
     _check_curvature = staticmethod(checks.check_curvature)
 
     def __init__(self, dim: int, c: Tensor | float = 1.0) -> None:
-        if not isinstance(dim, int) or dim < 1:
-            raise ValueError(f"dim must be a positive integer, got {dim!r}")
-        self._set(dim, self._check_curvature(c))
+        self._set(checks.check_dim(dim), self._check_curvature(c))
 
     def _set(self, dim: int, c: Tensor | float) -> None:
         self.dim = dim
@@ -525,7 +503,7 @@ class Manifold(ABC):
 class HyperbolicManifold(Manifold):
     """A space of curvature −c ≤ 0: points and tangent vectors have d numbers."""
 
-    _coordinates: HyperbolicCoordinates
+    _coordinates: SpaceParts
 
     def to_lorentz(self, x: Tensor) -> Tensor:
         """Space part of the point on the hyperboloid."""

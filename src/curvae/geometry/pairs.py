@@ -212,8 +212,10 @@ class _SumOverPairs(Primitive):
     ) -> tuple[Tensor | None, ...]:
         x = _polar(S, c.unsqueeze(-1))
         c, *numbers = (t[..., None, None].to(dtype) for t in (c, *numbers))  # type: ignore[assignment]
-        blocks = _blocks(S.shape[-2], x.s.numel() // S.shape[-2], S.device)
-        parts = [_block(a, b, x, S, c, summand, numbers, dtype, by_c) for a, b in blocks]
+        parts = [
+            _block(a, b, x, S, c, summand, numbers, dtype, by_c)
+            for a, b in _blocks(S.shape[-2], x.s.numel() // S.shape[-2], S.device)
+        ]
         total, *rest = (reduce(torch.add, column) for column in zip(*parts, strict=True))
         if by_c is None:
             return total, *(None for _ in range(2 + len(numbers)))

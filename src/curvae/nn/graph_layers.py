@@ -71,9 +71,7 @@ def undirected(edges: Tensor, n_nodes: int, weights: Tensor | None = None) -> tu
         raise ValueError(f"edges must have the shape (2, E): the two ends of every edge; got {tuple(edges.shape)}")
     if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= n_nodes):
         raise ValueError(f"edges must join nodes 0 to {n_nodes - 1}, got {int(edges.min())} to {int(edges.max())}")
-    if weights is None:
-        weights = torch.ones(edges.shape[1], device=edges.device)
-    weights = real("weights", weights)
+    weights = torch.ones(edges.shape[1], device=edges.device) if weights is None else real("weights", weights)
     low, high = edges.long().aminmax(dim=0)
     proper = low < high
     key, order = (high * n_nodes + low)[proper].sort()
@@ -181,8 +179,7 @@ class AdjacencyMaker:
     def _sparse(self, starts: Tensor, columns: Tensor, values: Tensor) -> Tensor:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks)")
-            shape = self.n_nodes, self.n_nodes
-            return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
+            return torch.sparse_csr_tensor(starts, columns, values, (self.n_nodes,) * 2, check_invariants=False)
 
 
 def _thinned(starts: Tensor, *entries: Tensor) -> tuple[Tensor, ...]:
@@ -285,8 +282,7 @@ class GraphConv(nn.Module):
         return product if self.bias is None else product + self.bias
 
     def extra_repr(self) -> str:
-        rows, columns = self.weight.shape
-        return f"{rows}, {columns}, bias={self.bias is not None}"
+        return "{}, {}, bias={}".format(*self.weight.shape, self.bias is not None)
 
 
 class GraphEncoder(nn.Module):
@@ -375,8 +371,7 @@ class Popularity(nn.Module):
         super().__init__()
         self.directed = directed
         kinds = 2 if directed else 1
-        popular, side = torch.zeros(kinds, in_features), _SIDE * torch.randn(1, in_features)
-        self.weight = nn.Parameter(torch.cat([popular, side]))
+        self.weight = nn.Parameter(torch.cat([torch.zeros(kinds, in_features), _SIDE * torch.randn(1, in_features)]))
         self.slope = nn.Parameter(0.5 * torch.eye(kinds))
 
     def forward(self, h: Tensor, adjacency: Adjacency) -> Tensor:

@@ -140,8 +140,7 @@ class Double(nn.Module):
         # What each pixel says of the squares at its four corners.
         parts = zip(_each_pixel(self.linear, x).chunk(4, -1), product((0, 1), (0, 1)), strict=True)
         a, b, c, d = (F.pad(part, (0, 0, right, 1 - right, below, 1 - below)) for part, (below, right) in parts)
-        squares = a + b + c + d
-        pixels = squares.reshape(-1, h, w, 2, 2, self.out_channels).transpose(2, 3)
+        pixels = (a + b + c + d).reshape(-1, h, w, 2, 2, self.out_channels).transpose(2, 3)
         return pixels.reshape(-1, 2 * h, 2 * w, self.out_channels)[:, 1 : height + 1, 1 : width + 1]
 
 

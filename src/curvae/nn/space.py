@@ -266,22 +266,16 @@ class HyperbolicFactor(Factor):
         self, outputs: Tensor, noise: Tensor, dtype: torch.dtype, room: float = 1.0, flat: bool = False
     ) -> tuple[Tensor, Tensor]:
         c = self.curvature().double()
+        u, scale = self._tangent(outputs)
+        scale0 = self.scale().double()
         if flat and {self.distribution, self.prior_distribution} <= _GAUSSIAN_IF_FLAT:
-            return self._draw_flat(outputs, noise.double(), c, dtype, room)
+            noise = noise.double()
+            z, log_ratio = torch.addcmul(u, scale, noise), (scale / scale0).log().expand_as(u).sum(-1)
+            kl = h.dot(z, z) / (2.0 * scale0 * scale0) - h.dot(noise, noise) / 2.0 - log_ratio
+            return h.saturate(z, c, dtype, room), kl
         if self.prior_distribution is self.distribution:
-            u, scale = self._tangent(outputs)
-            scale0 = self.scale().double()
             return draw_and_divergence(u, scale, noise, c, scale0, self.distribution, dtype, room)
         return super().draw(outputs, noise, dtype, room)
-
-    def _draw_flat(
-        self, outputs: Tensor, noise: Tensor, c: Tensor, dtype: torch.dtype, room: float
-    ) -> tuple[Tensor, Tensor]:
-        u, scale = self._tangent(outputs)
-        scale0, z = self.scale().double(), torch.addcmul(u, scale, noise)
-        log_ratio = (scale / scale0).log().expand_as(u).sum(-1)
-        kl = h.dot(z, z) / (2.0 * scale0 * scale0) - h.dot(noise, noise) / 2.0 - log_ratio
-        return h.saturate(z, c, dtype, room), kl
 
     def saturate(self, points: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
         return h.saturate(points, self.curvature().double(), dtype, room)
@@ -367,8 +361,7 @@ class SphericalFactor(Factor):
         # Angles below 1e-7, which rounding of the cosine blurs, have no gradient.
         near, far = ((1.0 + sign * cosine) / 2.0 for sign in (-1.0, 1.0))
         clear = (near > 1e-14) & (far > 1e-14)
-        halves = (torch.where(clear, part, 0.5).sqrt() for part in (near, far))
-        angle = 2.0 * torch.atan2(*halves)
+        angle = 2.0 * torch.atan2(*(torch.where(clear, part, 0.5).sqrt() for part in (near, far)))
         return torch.where(clear, angle, torch.where(near < far, 0.0, math.pi)).to(dtype)
 
     def extra_repr(self) -> str:
@@ -479,8 +472,7 @@ class Space(nn.Module):
 
     def posterior(self, outputs: Tensor) -> HyperbolicNormal | ProductNormal:
         """Return the posterior of every row from the outputs of an encoder; on `Lorentz`, in float64."""
-        parts = zip(self, self.split_outputs(outputs), strict=True)
-        each = [factor.posterior(part) for factor, part in parts]
+        each = [factor.posterior(part) for factor, part in zip(self, self.split_outputs(outputs), strict=True)]
         return each[0] if len(each) == 1 else ProductNormal(each)
 
     def prior(self) -> HyperbolicNormal | ProductNormal:
@@ -496,9 +488,8 @@ class Space(nn.Module):
         """
         if len(self) == 1:
             return next(iter(self)).draw(outputs, noise, dtype, room)
-        heads = self.split_outputs(outputs)
         noises = noise.split([factor.noise_dim for factor in self], -1)
-        parts = zip(self, heads, noises, self.flat, strict=True)
+        parts = zip(self, self.split_outputs(outputs), noises, self.flat, strict=True)
         points, divergences = zip(
             *(one.draw(head, own, dtype, room, flat) for one, head, own, flat in parts), strict=True
         )
@@ -506,8 +497,7 @@ class Space(nn.Module):
 
     def centres(self, outputs: Tensor) -> Tensor:
         """Return the centres of the posteriors, shape (…, width), in float64."""
-        parts = zip(self, self.split_outputs(outputs), strict=True)
-        return torch.cat([one.centre(part) for one, part in parts], -1)
+        return torch.cat([one.centre(part) for one, part in zip(self, self.split_outputs(outputs), strict=True)], -1)
 
     def distances(self, outputs: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
         """Return distances of the first `count` centres of posteriors from all of them, in units of the factors' prior
