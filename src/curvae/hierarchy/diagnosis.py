@@ -19,9 +19,8 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree, sh
 from scipy.spatial.distance import squareform
 from scipy.special import bdtrik, ndtri
 
-from ..data import Graph
 from ..data.files import count
-from ..data.graph_data import Edges, link_matrix
+from ..data.graph_data import Edges, Graph, link_matrix
 from ..errors import CurvaeError
 from ..maps.faithfulness import largest_component
 from ..maps.statistics import (
@@ -108,7 +107,7 @@ def four_sums(distance: PairDistances, chosen: Index) -> Array:
     """Return the three sums of opposite distances of each quadruple, ascending, (3, count)."""
     i, j, k, m = chosen.T
     sums = [distance(i, j) + distance(k, m), distance(i, k) + distance(j, m), distance(i, m) + distance(j, k)]
-    return np.sort(np.stack(sums), axis=0)
+    return np.sort(sums, axis=0)
 
 
 def exact_delta(distances: ArrayLike) -> float:

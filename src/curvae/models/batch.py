@@ -27,8 +27,8 @@ class Parts:
 
     def __init__(self, *given: Any) -> None:
         """Hold the parts that are given, in the order of their names; None for one that is absent."""
-        parts = zip(self._NAMES, given, strict=True)
-        object.__setattr__(self, "_held", {name: part for name, part in parts if part is not None})
+        held = {name: part for name, part in zip(self._NAMES, given, strict=True) if part is not None}
+        object.__setattr__(self, "_held", held)
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._NAMES:
@@ -221,5 +221,4 @@ class Layout:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Layout:
         """Inverse of `to_json`."""
-        known: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-        return cls(**known)
+        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})

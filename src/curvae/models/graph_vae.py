@@ -122,15 +122,12 @@ def pair_places(nodes: Tensor, n_nodes: int, directed: bool = False) -> Tensor:
     return j * (j - 1) // 2 + i
 
 
-def _ordered_pair(number: Tensor, n_nodes: int) -> Tensor:
-    """Return the ordered pairs at these places, shape (2, …): the inverse of `pair_places`."""
-    i = number // (n_nodes - 1)
-    j = number - i * (n_nodes - 1)
-    return torch.stack([i, j + (j >= i).long()])
-
-
-def _pair(number: Tensor) -> Tensor:
-    """Return the pairs i < j at these places, shape (2, …): the inverse of `pair_places`."""
+def _pairs_at(number: Tensor, n_nodes: int, directed: bool) -> Tensor:
+    """Return the pairs at these places, shape (2, …): the inverse of `pair_places`."""
+    if directed:
+        i = number // (n_nodes - 1)
+        j = number - i * (n_nodes - 1)
+        return torch.stack([i, j + (j >= i).long()])
     j = ((1.0 + (1.0 + 8.0 * number.double()).sqrt()) / 2.0).long()
     # Rounding can only raise the root: that of a square is exact.
     j = j - (j * (j - 1) // 2 > number).long()
@@ -212,7 +209,7 @@ class PairSampler:
             raise ValueError(f"absent, the number of non-edges to draw, must be at least 1, got {absent}")
         draws = torch.randint(self.rest, (absent,), generator=generator, device=edges.device)
         number = draws + torch.searchsorted(self._before, draws, right=True)
-        missing = _ordered_pair(number, self.n_nodes) if self.directed else _pair(number)
+        missing = _pairs_at(number, self.n_nodes, self.directed)
         if present < count:
             if 2 * present <= count:  # an order of all edges would take long
                 place = torch.rand(present, generator=generator, dtype=torch.float64, device=edges.device)
@@ -225,9 +222,7 @@ class PairSampler:
         joined[:present] = 1.0
         weight = torch.full_like(joined, self.rest / absent, dtype=torch.float64)
         weight[:present] = count / max(present, 1)
-        counts = torch.ones_like(joined)
-        if weights is not None:
-            counts = torch.cat([weights, weights.new_ones(absent)])
+        counts = torch.ones_like(joined) if weights is None else torch.cat([weights, weights.new_ones(absent)])
         return Pairs(torch.cat([edges, missing], 1), joined, weight * counts), counts
 
     def step(self, generator: torch.Generator | None = None) -> Pairs:
@@ -267,9 +262,12 @@ class PairSampler:
         was drawn uniformly."""
         edges = self.edges
         ends = (edges[0], edges[1]) if self.directed else (edges.reshape(-1),) * 2
-        size = uniform.shape[1:]
-        drawn = [end[torch.randint(max(1, len(end)), size, generator=generator, device=end.device)] for end in ends]
-        nodes = torch.stack(drawn)
+        nodes = torch.stack(
+            [
+                end[torch.randint(max(1, len(end)), uniform.shape[1:], generator=generator, device=end.device)]
+                for end in ends
+            ]
+        )
         number = pair_places(nodes, self.n_nodes, self.directed)
         places = torch.searchsorted(self._places, number).clamp_max(edges.shape[1] - 1)
         refused = (nodes[0] == nodes[1]) | (self._places[places] == number)
@@ -514,11 +512,8 @@ class GraphVAE(Latent):
         return self.posterior(self._encoded(adjacency, features))
 
     def _encoded(self, adjacency: Adjacency, features: Tensor | None) -> Tensor:
-        if features is not None:
-            features = checks.real("features", features)
-        if not isinstance(adjacency, Arcs):
-            adjacency = checks.real("adjacency", adjacency)
-        return self.encoder(adjacency, features)
+        adjacency = adjacency if isinstance(adjacency, Arcs) else checks.real("adjacency", adjacency)
+        return self.encoder(adjacency, None if features is None else checks.real("features", features))
 
     def terms(self, graph: GraphBatch, noise: Tensor) -> Terms:
         """Compute weight·Σ_{i<j} log p(A_ij | z_i, z_j), shape (k,), and log q(z_i | A) − log p(z_i), shape (k, n), for
@@ -553,8 +548,7 @@ class GraphVAE(Latent):
         joined, counts = pairs if isinstance(pairs, WeightedEdges) else (pairs, None)
         absence, numbers = self.edges.absence, self.edges.numbers()
         if len(self.space) == 1 and popularity is None:
-            (factor,) = self.space
-            empty = factor.sum_over_pairs(S, absence, *numbers, dtype=self.dtype)
+            empty = next(iter(self.space)).sum_over_pairs(S, absence, *numbers, dtype=self.dtype)
         else:
             every = every_pair(S.shape[-2], self.directed, S.device)
             gaps = self._gaps(S, every, popularity).to(self.dtype)

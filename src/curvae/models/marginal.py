@@ -99,9 +99,8 @@ def marginal_likelihood(
     pieces = []
     with torch.no_grad(), matmul_precision(tf32) if device.type == "cuda" else nullcontext():
         compute: _Compute = partial(_eager, model)
-        models = batch.x.shape[:axis].numel()
         heads = refined_outputs(one, batch, refine, max(1, points // _REFINING)) if refine else None
-        if device.type == "cuda" and models * count * samples * outputs > _MANY and heads is None:
+        if device.type == "cuda" and heads is None and batch.x.shape[: axis + 1].numel() * samples * outputs > _MANY:
             compute = _compiled(model, batch, length, 1 if shared else length, chunk)
         for first in range(0, max(1, count), length):
             size = min(length, count - first)

@@ -18,13 +18,11 @@ from ..geometry.functions import Primitive
 from ..nn import Conditioned, Curvature, Layers, Space
 from ..nn.layers import FactorSum
 from ..nn.networks import name_once
-from ..settings import DistributionKind
 from .batch import Batch
 from .likelihoods import Likelihood
 
 __all__ = [
     "VAE",
-    "DistributionKind",
     "Latent",
     "MapTerms",
     "Posterior",
@@ -306,7 +304,7 @@ class Latent(nn.Module):
         """Return standard normal noise for k draws of each row, or node: shape (k, rows, d)."""
         if k < 1:
             raise ValueError(f"k, the number of draws, must be at least 1, got {k}")
-        device = generator.device if generator is not None else self.device
+        device = self.device if generator is None else generator.device
         return torch.randn(k, rows, self.noise_dim, generator=generator, device=device, dtype=torch.float32)
 
 
@@ -408,9 +406,7 @@ class VAE(Latent):
         return torch.cat([last, first])
 
     def _encoded(self, inputs: Tensor, context: Tensor | None) -> Tensor:
-        network = self.encoder
-        needed = isinstance(network, Conditioned | Layers)
-        return self._call(network, inputs, context, self.space.curvatures() if needed else ())
+        return self._call(self.encoder, inputs, context, self.space.curvatures())
 
     def _call(self, network: nn.Module, x: Tensor, context: Tensor | None, c: tuple[Tensor, ...]) -> Tensor:
         """Return what a network gives for x, and for context and curvatures if it takes them."""

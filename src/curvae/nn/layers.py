@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from ..geometry import Lorentz, checks, hyperboloid as h
-from ..geometry.checks import require_float64
 
 __all__ = [
     "Curvature",
@@ -92,7 +91,7 @@ class Curvature(_Number):
     def _apply(self, *args: Any, **kwargs: Any) -> Self:
         """`to`, `cuda` and the like, which every model passes on to its curvatures."""
         moved = super()._apply(*args, **kwargs)
-        require_float64(self().device.type)
+        checks.require_float64(self().device.type)
         return moved
 
     def lorentz(self, dim: int) -> Lorentz:

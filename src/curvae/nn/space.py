@@ -14,11 +14,9 @@ from torch.nn import functional as F
 from ..distributions import HyperbolicNormal, ProductNormal, RiemannianNormal, SphericalUniform, WrappedNormal
 from ..distributions.step import draw_and_divergence, draw_on_sphere
 from ..errors import CurvaeError
-from ..geometry import hyperboloid as h
+from ..geometry import Lorentz, Sphere, hyperboloid as h
 from ..geometry.functions import REACH
-from ..geometry.manifolds import Lorentz
 from ..geometry.pairs import distances, distances_within, sum_over_pairs
-from ..geometry.sphere import Sphere
 from ..settings import DecoderKind, DistributionKind, FactorSettings, parse_space
 from .layers import Ball, Curvature, Gyroplane, LogMap0, MobiusLinear, PriorScale
 

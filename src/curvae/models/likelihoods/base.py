@@ -143,9 +143,8 @@ def row_blocks(x: Matrix) -> Iterator[Matrix]:
 
 def aligned_blocks(*matrices: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the same rows of several matrices or vectors, in memory or on disk, about a million numbers at a time."""
-    rows = matrices[0].shape[0]
     step = max(1, int(_CELLS / max(1.0, *map(_row_length, matrices))))
-    for start in range(0, rows, step):
+    for start in range(0, matrices[0].shape[0], step):
         blocks = (x[start : start + step] for x in matrices)
         yield tuple(one if isinstance(one, np.ndarray) or sparse.issparse(one) else one.load() for one in blocks)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 import torch
@@ -84,8 +84,7 @@ def _refusal(x: Matrix, layout: Layout) -> str | None:
     if reason := outside_unit_interval(x):
         return reason
     ends = np.cumsum(Categorical.of(layout).blocks)
-    starts = (0, *ends[:-1])
-    if not any(wrong_sum(x[:, start:end]) for start, end in zip(starts, ends, strict=True)):
+    if not any(wrong_sum(x[:, start:end]) for start, end in pairwise((0, *ends))):
         return None
     return (
         "needs one-hot columns (each block of columns sums to 1 in every row, or is missing as a whole); name the text "

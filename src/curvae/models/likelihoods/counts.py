@@ -88,9 +88,7 @@ class Counts(Likelihood):
 
     def _log_joint(self, outputs: Tensor, batch: Batch, log_size: Tensor) -> Tensor:
         """Compute the log-density of the target and the logarithm of the size together."""
-        moments = self.log_sizes
-        if self.sizes:
-            moments = batch.context[:, self.sizes[0] : sum(self.sizes)] @ moments
+        moments = batch.context[:, self.sizes[0] : sum(self.sizes)] @ self.log_sizes if self.sizes else self.log_sizes
         mean, scale = moments.unbind(-1)
         prior = ((log_size - mean) / scale).square() / -2 - (math.sqrt(2 * math.pi) * scale).log()
         return super().log_prob(outputs, batch.joined(size=log_size.exp())) + prior

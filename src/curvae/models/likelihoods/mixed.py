@@ -96,27 +96,21 @@ class Mixed(Likelihood):
         """Return the parts with their outputs."""
         return list(zip(self.parts, outputs.split([part.outputs for part in self.parts], -1), strict=True))
 
-    def _batches(self, batch: Batch) -> list[Batch]:
-        """Return the batch of each part: its own features, and all that is known about the rows."""
+    def _with_rows(self, outputs: Tensor, batch: Batch) -> list[tuple[Any, Tensor, Batch]]:
+        """Return the parts with their outputs and batches: their own features, and all that is known about the rows."""
         targets, observed = self._split(batch.target), batch.observed
         masks: Sequence[Tensor | None] = [None] * len(targets) if observed is None else self._split(observed)
         return [
-            Batch(target, context=batch.context, size=batch.size, observed=mask)
-            for target, mask in zip(targets, masks, strict=True)
+            (part, own, Batch(target, context=batch.context, size=batch.size, observed=mask))
+            for (part, own), target, mask in zip(self._each(outputs), targets, masks, strict=True)
         ]
 
     def log_prob(self, outputs: Tensor, batch: Batch | Tensor) -> Tensor:
-        batches = self._batches(Batch.of(batch))
-        found: list[Tensor] = [
-            part.log_prob(own, rows) for (part, own), rows in zip(self._each(outputs), batches, strict=True)
-        ]
+        found = [part.log_prob(own, rows) for part, own, rows in self._with_rows(outputs, Batch.of(batch))]
         return sum(found[1:], start=found[0])
 
     def entries(self, outputs: Tensor, batch: Batch) -> Tensor:
-        batches = self._batches(batch)
-        return self._merge(
-            [part.entries(own, rows) for (part, own), rows in zip(self._each(outputs), batches, strict=True)]
-        )
+        return self._merge([part.entries(own, rows) for part, own, rows in self._with_rows(outputs, batch)])
 
     def mean(self, outputs: Tensor, batch: Batch | None = None) -> Tensor:
         return self._merge([part.mean(own, batch) for part, own in self._each(outputs)])

@@ -155,10 +155,8 @@ def nb_entries(log_rate: Tensor, log_dispersion: Tensor, x: Tensor) -> Tensor:
         parts = log_rate.split(max(1, _TOGETHER // log_rate[0].numel()))
         drawn = log_dispersion.dim() == log_rate.dim()
         dispersions = log_dispersion.split(len(parts[0])) if drawn else [log_dispersion] * len(parts)
-        found = [_Entries.call(part, own, x)[0] for part, own in zip(parts, dispersions, strict=True)]
-        return torch.cat(found)
-    entries, *_ = _Entries.call(log_rate, log_dispersion, x)
-    return entries
+        return torch.cat([_Entries.call(part, own, x)[0] for part, own in zip(parts, dispersions, strict=True)])
+    return _Entries.call(log_rate, log_dispersion, x)[0]
 
 
 class NegativeBinomial(Counts):
