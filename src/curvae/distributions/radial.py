@@ -265,8 +265,7 @@ def bulk(q: Tensor, kernel: Kernel) -> tuple[Tensor, Tensor]:
 
 def bulk_in_panels(q: Tensor, kernel: Kernel, kink: Tensor) -> tuple[Tensor, Tensor]:
     """Return `bulk` in two panels, which meet at the radius `kink` where it lies within."""
-    mode = kernel.mode(q.detach())
-    start, end = (x.expand_as(kink + q) for x in kernel.around(mode, q, _WINDOW))
+    start, end = (x.expand_as(kink + q) for x in kernel.around(kernel.mode(q.detach()), q, _WINDOW))
     kink = torch.minimum(torch.maximum(kink, start), end)
     nodes, log_weights = _legendre(_NODES, q.device)
     widths = torch.stack([kink - start, end - kink], -1).clamp_min(1e-300)

@@ -85,11 +85,8 @@ class _Step(Primitive):
         zz = h.dot(z, z)
         g = asinhc(c * zz)  # distance from the origin over |z|
         kl = zz * g * g / (2.0 * prior_scale * prior_scale) - ww / 2.0 - d * (sigma / prior_scale).log()
-        if log_measure is None:
-            # The posterior's log sinhc is log s_v, the prior's at z is log(|z|/distance).
-            kl = kl - (d - 1.0) * (s_v * g).log()
-        else:
-            kl = kl - log_measure
+        # Otherwise the posterior's log sinhc is log s_v, the prior's at z is log(|z|/distance).
+        kl = kl - ((d - 1.0) * (s_v * g).log() if log_measure is None else log_measure)
         factor = h.shrinkage(z, c, dtype, room)
         held = (z * factor).to(dtype)
         return held, kl, z, factor, bent, M, T, xi_m, s_m, xi_v, s_v, k, b, a, zz, g, y, by_q, rise, prior_rise
@@ -146,9 +143,9 @@ class _Step(Primitive):
                 by_s, by_g = by_s - grad_kl * (d - 1.0) / s_v, by_g - grad_kl * (d - 1.0) / g
             else:
                 by_c = by_c + sigma * sigma * bend + grad_kl * prior_rise / precision
-            by_s = by_s * sinhc_slope(y, xi_v, s_v, rough=False) + grad_a * s_v / 2.0
+            by_s = by_s * sinhc_slope(y, xi_v, s_v) + grad_a * s_v / 2.0
             by_c = by_c + by_s * sigma * sigma * ww + by_g * (zz * asinhc(c * zz, 1))  # zz² may overflow
-            by_u = along_u * uu * sinhc_slope(c * uu, xi_m, s_m, rough=False)
+            by_u = along_u * uu * sinhc_slope(c * uu, xi_m, s_m)
             grad_c = by_c.sum_to_size(c.shape) + by_u.sum_to_size(c.shape)
         if needed[4]:
             grad_prior = grad_kl * ((d - zz * g * g * precision) / prior_scale + 2.0 * c * prior_scale * prior_rise)

@@ -199,8 +199,7 @@ def _cells(value: Tensor, rise: Tensor) -> Tensor:
     """Polynomials on cells, from values and derivatives at their corners: cubics between neighbouring columns, with
     coefficients along a new last axis that are quintics between neighbouring rows, along a new third axis."""
     p, r, m, s = value[:, :-1], value[:, 1:], rise[:, :-1], rise[:, 1:]
-    cubics = torch.stack([p, m, 3 * (r - p) - 2 * m - s, 2 * (p - r) + m + s], -1)
-    return _quintics(cubics).transpose(1, 2)
+    return _quintics(torch.stack([p, m, 3 * (r - p) - 2 * m - s, 2 * (p - r) + m + s], -1)).transpose(1, 2)
 
 
 def _quintics(rows: Tensor) -> Tensor:

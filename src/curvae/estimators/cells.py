@@ -131,8 +131,9 @@ class CellVAE:
         try:
             self._config = Config(**values)
         except CurvaeError as error:
-            text = str(error).replace("`dim", "`n_latent").replace("`dropout", "`dropout_rate")
-            raise CurvaeError(text, value=error.value) from None
+            raise CurvaeError(
+                str(error).replace("`dim", "`n_latent").replace("`dropout", "`dropout_rate"), value=error.value
+            ) from None
         roles, layer = _read_setup(_require_anndata(adata))
         data, schema = read_anndata(adata, roles, layer=layer, genes="all").finish(None, "error")
         self._hold(adata, schema, data)
@@ -281,10 +282,10 @@ class CellVAE:
             fitted = fit(config, self._data, **how)
         else:
             fitted = fit_query(base._fitted, base._schema, self._data, config, unfrozen=self._unfrozen, **how)
-        embedding = embed(fitted, self._data).require_finite(in_memory(self._data.ids))
-        labels = None if self._data.labels is None else in_memory(self._data.labels)
-        names = fitted.split.names(len(self._data))
-        table = embedding_table(embedding, in_memory(self._data.ids), labels, names)
+        embedding = embed(fitted, self._data)
+        table = embedding_table(
+            embedding, in_memory(self._data.ids), in_memory(self._data.labels), fitted.split.names(len(self._data))
+        )
         if base is not None and (fit_of_known := base._description["summary"].get("fit_scores")):
             table["unknown"] = unknown_probability(fit_scores(base._fitted, self._data), **fit_of_known)
         self.warnings_ = [*self._data.warnings, *health(fitted, embedding)]
@@ -308,12 +309,14 @@ class CellVAE:
         """Become the trained model, given its map and what `config.json` says of its data."""
         self._fitted, self._embedding, self._table = fitted.double(), embedding, table
         self._description = {name: description[name] for name in ("data", "summary")}
-        self.is_trained, self.history = True, {}
         records = pd.DataFrame(fitted.history).set_index("epoch")
         records.index -= 1
-        for name, (figure, sign) in _FIGURES.items():
-            if figure in records:
-                self.history[name] = (sign * records[figure]).dropna().to_frame(name)
+        self.history = {
+            name: (sign * records[figure]).dropna().to_frame(name)
+            for name, (figure, sign) in _FIGURES.items()
+            if figure in records
+        }
+        self.is_trained = True
 
     # --- queries ----------------------------------------------------------------------------------------------------
 
@@ -346,8 +349,8 @@ class CellVAE:
             None if adata.X is None else choose_genes(as_matrix(adata.X), places),
             {name: choose_genes(as_matrix(values), places) for name, values in adata.layers.items()},
         )
-        var, known = adata.var.reindex(names), {"obs": adata.obs, "obsm": adata.obsm, "uns": adata.uns}
-        made = type(adata)(x, var=var, layers=layers, obsp=adata.obsp, **known)
+        known = {"obs": adata.obs, "obsm": adata.obsm, "uns": adata.uns, "obsp": adata.obsp}
+        made = type(adata)(x, var=adata.var.reindex(names), layers=layers, **known)
         return adata._init_as_actual(made) if inplace else made
 
     @classmethod
@@ -408,8 +411,7 @@ class CellVAE:
         if not self._unfrozen:
             return pd.concat([reference._table, reference._known], ignore_index=True)
         data = self._read(reference.adata, None, decode=False)
-        labels = None if data.labels is None else in_memory(data.labels)
-        return embedding_table(self._embed(data), in_memory(data.ids), labels, "reference")
+        return embedding_table(self._embed(data), in_memory(data.ids), in_memory(data.labels), "reference")
 
     def transfer_labels(self, labels_key: str, k: int = 15) -> pd.DataFrame:
         """Give the cells of a query labels of its reference, and write them to `adata.obs`.
@@ -515,8 +517,7 @@ class CellVAE:
         for index in torch.arange(len(rows)).split(max(1, _OUTPUTS // (n_samples * model.likelihood.outputs))):
             batch = rows.batch(index)
             z, kl = model.draw(batch, model.noise(len(batch), n_samples, generator))
-            parts = function(batch, z, kl, generator)
-            found.append({name: part.cpu().numpy() for name, part in parts.items()})
+            found.append({name: part.cpu().numpy() for name, part in function(batch, z, kl, generator).items()})
         return {name: np.concatenate([part[name] for part in found], 1) for name in found[0]}
 
     def _parameters(self, z: Tensor, batch: Batch, size: Tensor | None = None) -> dict[str, Tensor]:
@@ -524,8 +525,7 @@ class CellVAE:
         model: Any = self._fitted.model
         outputs = model.decode(z, batch.context)
         sized = model.likelihood.settle_sizes(outputs, batch) if size is None else batch.joined(size=size)
-        found = model.likelihood.count_parameters(outputs, sized)
-        return {name: values.float() for name, values in found.items()}
+        return {name: values.float() for name, values in model.likelihood.count_parameters(outputs, sized).items()}
 
     def _genes(self, gene_list: Sequence[str] | None) -> NDArray[np.bool_]:
         """Tell which genes are asked for, in the order of the model."""
@@ -736,9 +736,18 @@ class CellVAE:
         else:
             names = [group1] if isinstance(group1, str) else group1
             asked = split_groups(_labels(cells, "groupby", column), names, group2, column or "labels")
-        how: dict[str, Any] = {"mode": mode, "delta": delta, "fdr_target": fdr_target, "all_stats": all_stats}
-        how |= {"pseudocounts": pseudocounts, "batches": batches if batch_correction else ((), ())}
-        return compare_populations(self._fitted, data, asked, self._schema.names, **how)
+        return compare_populations(
+            self._fitted,
+            data,
+            asked,
+            self._schema.names,
+            mode=mode,
+            delta=delta,
+            batches=batches if batch_correction else ((), ()),
+            fdr_target=fdr_target,
+            all_stats=all_stats,
+            pseudocounts=pseudocounts,
+        )
 
     def _batch_numbers(self, parameter: str, names: Sequence[str] | None) -> Sequence[int]:
         """Return the numbers of batches, by default of all."""
@@ -816,9 +825,16 @@ class CellVAE:
         """
         self._require_trained()
         named = None if gene_list is None else np.flatnonzero(self._genes(gene_list))
-        how: dict[str, Any] = {"columns": count, "features": named, "steps": steps}
-        contexts = batch_contexts(self._schema)
-        found = explain_along(self._fitted, self._embedding, lineage, end, context=contexts, **how)
+        found = explain_along(
+            self._fitted,
+            self._embedding,
+            lineage,
+            end,
+            columns=count,
+            features=named,
+            steps=steps,
+            context=batch_contexts(self._schema),
+        )
         return found.table(self._schema.names, "gene", "pseudotime")
 
     # --- files ------------------------------------------------------------------------------------------------------

@@ -47,8 +47,7 @@ from ..errors import CurvaeError
 from ..hierarchy.lineages import Drivers, explain
 from ..maps.embedding import Embedding, by_factor, require_finite
 from ..models.likelihoods import choose_likelihood
-from ..nn.networks import DecoderKind, NetworkKind
-from ..settings import DistributionKind, NeighbourKind, described, require_choice
+from ..settings import DecoderKind, DistributionKind, NeighbourKind, NetworkKind, described, require_choice
 from ..training.fitted import (
     Config,
     Fitted,
@@ -94,9 +93,7 @@ def plain(value: Any) -> Any:
     """Convert numbers of numpy, as grid searches make them, to Python's."""
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, tuple | list):
-        return tuple(plain(entry) for entry in value)
-    return value
+    return tuple(plain(entry) for entry in value) if isinstance(value, tuple | list) else value
 
 
 def shape_rows(data: Arrays, image_shape: Any, network: str) -> Arrays:
@@ -464,10 +461,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
         """
         config, device = self._config(), choose_device(self.device)
         self._from_table = False
-        self.sample_indices_: Array
         if isinstance(X, Dataset):
             data, given = read_dataset(self, X, None), X.x
-            self.sample_indices_ = np.arange(len(data))
+            self.sample_indices_: Array = np.arange(len(data))
         else:
             raw = read_rows(self, X, None)
             data, given = raw.finish(None, self.missing)[0], raw.x
@@ -593,8 +589,9 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
             64.0 * n_samples * len(self._schema.names), f"a table of {n_samples:,} samples", fix="draw fewer"
         )
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        context = code_values(self.covariates_, covariates, n_samples)
-        return self._restored(self._fitted.sample(n_samples, context, seed))
+        return self._restored(
+            self._fitted.sample(n_samples, code_values(self.covariates_, covariates, n_samples), seed)
+        )
 
     # --- distances --------------------------------------------------------------------------------------------------
 
@@ -627,16 +624,17 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     def _described(self) -> dict[str, Any]:
         kind: Any = "table" if hasattr(self, "feature_names_in_") else "matrix"
         schema = replace(self._schema, kind=kind)
-        facts = {
-            "features": len(schema.names),
-            "shape": list(schema.shape),
-            "blocks": list(schema.blocks),
-            "schema": schema.to_json(),
-            "dtypes": {name: str(dtype) for name, dtype in self._dtypes.items()},
-            "notes": list(self.notes_),
-            "warnings": list(self._data_warnings),
+        return {
+            "data": {
+                "features": len(schema.names),
+                "shape": list(schema.shape),
+                "blocks": list(schema.blocks),
+                "schema": schema.to_json(),
+                "dtypes": {name: str(dtype) for name, dtype in self._dtypes.items()},
+                "notes": list(self.notes_),
+                "warnings": list(self._data_warnings),
+            }
         }
-        return {"data": facts}
 
     def _restore(self, fitted: Fitted, data: Schema, description: Mapping[str, Any]) -> None:
         facts, source = description["data"], description.get("source")
@@ -786,12 +784,12 @@ def _read_table(
     validate_data(estimator, frame, reset=schema is None, skip_check_array=True)
     if not len(frame):
         raise CurvaeError("X has no rows; give at least one")
-    chosen = [label in listed for label in frame.columns]
     single = bool((frame.dtypes == np.float32).all())
     if schema is None:
         table = FrameTable(_SOURCE, frame.set_axis(names, axis=1))
         columns = tuple(
-            _column(table, name, asked, estimator.categorical) for name, asked in zip(names, chosen, strict=True)
+            _column(table, name, label in listed, estimator.categorical)
+            for name, label in zip(names, frame.columns, strict=True)
         )
         estimator._dtypes = {
             column.name: dtype
@@ -841,10 +839,9 @@ def _read_matrix(estimator: Any, X: Any, schema: Schema | None) -> tuple[Any, Se
     except ValueError as error:
         if not str(error).startswith("could not convert string to float"):
             raise
-        text = str(error).partition(": ")[2]
         raise CurvaeError(
-            f"X is an array with text in it, {text}; give a data frame, or list the columns of text in "
-            "`categorical=[…]`"
+            f"X is an array with text in it, {str(error).partition(': ')[2]}; give a data frame, or list the columns "
+            "of text in `categorical=[…]`"
         ) from None
     if schema is not None:
         return x, schema.columns

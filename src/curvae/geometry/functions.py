@@ -219,9 +219,7 @@ class Primitive(torch.autograd.Function):
             output = cls.apply(*batched)
         else:
             output = cls._whole.apply(*batched) if torch.is_grad_enabled() else cls.forward(*batched)
-        if isinstance(output, Tensor):
-            return output, 0
-        return output, tuple(0 if isinstance(t, Tensor) else None for t in output)
+        return output, 0 if isinstance(output, Tensor) else tuple(0 if isinstance(t, Tensor) else None for t in output)
 
 
 # Below this y the Taylor series is used. A recurrence loses a factor 1/y per derivative, so at 0.02 the second
@@ -447,14 +445,10 @@ def cosh_sinhc(y: Tensor) -> tuple[Tensor, Tensor]:
     return (sinh * sinh + 1.0).sqrt(), sinh / x
 
 
-def sinhc_slope(y: Tensor, cosh: Tensor, ratio: Tensor, rough: bool) -> Tensor:
-    """Compute sinhc′(y), given the results of `cosh_sinhc`; `rough` costs a third, and only y·sinhc′(y) is then
-    accurate.
-    """
+def sinhc_slope(y: Tensor, cosh: Tensor, ratio: Tensor) -> Tensor:
+    """Compute sinhc′(y), given the results of `cosh_sinhc`."""
     if torch.is_grad_enabled():
         return sinhc(y, 1)
-    if rough:
-        return (cosh - ratio) / (2.0 * y + 1e-300)
     return _split(y, _SINHC, 1, lambda y: (cosh - ratio) / (2.0 * y))
 
 

@@ -66,9 +66,7 @@ _MANY = 1024  # numbers from which on it is not calls that take the time
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
     product = u * v
-    if _many_pairs(product):
-        return product[..., 0] + product[..., 1]
-    return product.sum(-1)
+    return product[..., 0] + product[..., 1] if _many_pairs(product) else product.sum(-1)
 
 
 def _many_pairs(v: Tensor) -> bool:
@@ -314,7 +312,7 @@ class _Exp(Primitive):
         along = dot(grad_T, v)
         grad_v = _plus(grad_T * _col(ratio), v, (cosh - ratio) * along / (square + _TINY))
         if needed[2]:
-            grad_c = grad_c + square * sinhc_slope(c * square, cosh, ratio, rough=False) * along
+            grad_c = grad_c + square * sinhc_slope(c * square, cosh, ratio) * along
         return -grad_S, grad_v, grad_c
 
 
@@ -587,7 +585,7 @@ class _Gyroplanes(Primitive):
         # ∂e/∂c = s/2, ∂s/∂c = |w|²·s′ and ∂ξ/∂c = |S|²/2ξ.
         by_value = grad * arsinh_by_c(lifted @ rows.mT, _col(inputs[3]).unsqueeze(-1), gain.unsqueeze(-2), value, slope)
         by_time = grad_lifted[..., -1] * dot(wide, wide) / (2.0 * lifted[..., -1])
-        by_rows = p * (q * s / 2.0 - grad_b * square * sinhc_slope(c * square, xi, s, rough=False))
+        by_rows = p * (q * s / 2.0 - grad_b * square * sinhc_slope(c * square, xi, s))
         grad_c = by_value.sum((-2, -1)) + by_time.sum(-1) + by_rows.sum(-1)
         return *grads, grad_c.sum_to_size(inputs[3].shape).to(inputs[3].dtype)
 

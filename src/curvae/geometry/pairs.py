@@ -403,7 +403,7 @@ class _Within(Primitive):
             by_chord -= force * rise * rise / (xi[..., :count].unsqueeze(-1) * xi.unsqueeze(-2))
             # The points are not fixed: ∂s/∂c = r³·sinhc′(c·r²).
             cube, bend = y.r**3, c.unsqueeze(-1) * y.r * y.r
-            by_points = along / xi * cube * sinhc_slope(bend, xi, y.s / y.r, rough=False)
+            by_points = along / xi * cube * sinhc_slope(bend, xi, y.s / y.r)
             grad_c = by_chord.sum((-2, -1)) + by_points.sum(-1)
         return grad_U, grad_c
 

@@ -714,8 +714,7 @@ def examine_points(distances: Array, random: np.random.Generator, rows: Rows | N
     """
     check_points(distances)
     points = _Points(distances, random)
-    numbers = (k for k in (12, 17, 24, 34) if k <= points.size // 3)
-    off = [off_the_path(distances_of_gram(points.centres(k))) for k in numbers]
+    off = [off_the_path(distances_of_gram(points.centres(k))) for k in (12, 17, 24, 34) if k <= points.size // 3]
     curve = bool(off) and float(np.mean(off)) < 0.15  # whether the centres of groups lie along a path
     whole, first = _few_groups(points, rows)
     p_groups = 1.0 if curve else min(1.0, 3 * min(whole, first))
@@ -799,8 +798,8 @@ def swap_ends(edges: Edges, nodes: int, random: np.random.Generator, sweeps: int
         turned = np.where(random.random((half, 1)) < 0.5, second, second[:, ::-1])
         new = np.sort(np.stack([np.stack([first[:, 0], turned[:, 1]], 1), np.stack([turned[:, 0], first[:, 1]], 1)]))
         loops = (new[..., 0] == new[..., 1]).any(0)
-        alone = links[order[2 * half :]]  # of an odd number one link is without a pair
-        every = np.concatenate([first, second, *new, alone])
+        # Of an odd number one link is without a pair.
+        every = np.concatenate([first, second, *new, links[order[2 * half :]]])
         keys = every[:, 0] * nodes + every[:, 1]
         values, counts = np.unique(keys, return_counts=True)
         shared = (counts[np.searchsorted(values, keys[: 4 * half])] > 1).reshape(4, half).any(0)

@@ -132,9 +132,11 @@ class Batch(Parts):
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """Return the batch with a function applied to every part, such as a choice of rows."""
-        parts = self._held.items()
         return Batch._from(
-            {name: part.map(function) if isinstance(part, Batch) else function(part) for name, part in parts}
+            {
+                name: part.map(function) if isinstance(part, Batch) else function(part)
+                for name, part in self._held.items()
+            }
         )
 
     def joined(self, **parts: Tensor | Batch) -> Batch:
@@ -221,4 +223,5 @@ class Layout:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Layout:
         """Inverse of `to_json`."""
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+        known: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        return cls(**known)

@@ -198,8 +198,7 @@ def _compiled(model: VAE | Stack[VAE], batch: Batch, rows: int, noise_rows: int,
     def stacked(batch: Batch) -> Batch:
         return batch if isinstance(model, Stack) else batch.map(lambda t: t.unsqueeze(0))
 
-    held = stacked(batch).map(lambda t: t.new_zeros(len(stack), rows, *t.shape[2:]))
-    padded, spec = tree_flatten(held)
+    padded, spec = tree_flatten(stacked(batch).map(lambda t: t.new_zeros(len(stack), rows, *t.shape[2:])))
     noise = torch.zeros(chunk, noise_rows, stack.models[0].noise_dim, device=batch.device)
     every = noise.expand(len(stack), *noise.shape)
     draw = trace(function("draw", 0, spec), values, buffers, padded, every, compiled=True)

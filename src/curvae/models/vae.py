@@ -525,6 +525,4 @@ class VAE(Latent):
         with torch.no_grad():
             outputs = self.decode(self.prior().transform(self.noise(1, n, generator)[:, 0]), context)
             batch = None if context is None else Batch(outputs, context=context)
-            if mean:
-                return self.likelihood.mean(outputs, batch)
-            return self.likelihood.sample(outputs, batch, generator)
+            return self.likelihood.mean(outputs, batch) if mean else self.likelihood.sample(outputs, batch, generator)

@@ -103,9 +103,9 @@ class Halve(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h, w = (side // 2 + 1 for side in self.size)
-        padded = F.pad(x, (0, 0, 1, 1, 1, 1))  # with a border of zeros, one pixel wide
-        blocks = padded[:, : 2 * h, : 2 * w].reshape(-1, h, 2, w, 2, self.channels).transpose(2, 3)
-        x = blocks.reshape(-1, h, w, 4 * self.channels)
+        # With a border of zeros, one pixel wide.
+        blocks = F.pad(x, (0, 0, 1, 1, 1, 1))[:, : 2 * h, : 2 * w].reshape(-1, h, 2, w, 2, self.channels)
+        x = blocks.transpose(2, 3).reshape(-1, h, w, 4 * self.channels)
         # The four neighbours around each inner corner of the grid, as channels.
         squares = torch.cat([x[:, :-1, :-1], x[:, :-1, 1:], x[:, 1:, :-1], x[:, 1:, 1:]], -1)
         return _each_pixel(self.linear, squares)
@@ -424,10 +424,11 @@ def decoder(kind: DecoderKind, space: Space, hidden: Sequence[int], out_features
     if not hidden:
         raise ValueError("a decoder needs at least one hidden layer, for example hidden=(200,)")
     layers = [factor.first_layers(kind, hidden[0], flat) for factor, flat in zip(space, space.flat, strict=True)]
-    if len(layers) == 1:
-        (first,) = layers
-    else:
-        first = [FactorSum([factor.width for factor in space], [Layers(*own) for own in layers], hidden[0], space.flat)]
+    first = (
+        layers[0]
+        if len(layers) == 1
+        else [FactorSum([factor.width for factor in space], [Layers(*own) for own in layers], hidden[0], space.flat)]
+    )
     return name_once(Decoder(*first, nn.ReLU(), *list(mlp(*hidden))[1:], nn.Linear(hidden[-1], out_features)))
 
 

@@ -515,8 +515,9 @@ class Space(nn.Module):
 
     def saturate(self, S: Tensor, dtype: torch.dtype, room: float = 1.0) -> Tensor:
         """Return points in `dtype`, held back where it cannot hold them."""
-        parts = zip(self, self.split(S.double()), strict=True)
-        return torch.cat([factor.saturate(part, dtype, room) for factor, part in parts], -1)
+        return torch.cat(
+            [one.saturate(part, dtype, room) for one, part in zip(self, self.split(S.double()), strict=True)], -1
+        )
 
     def pair_distances(self, S: Tensor, pairs: Tensor) -> Tensor:
         """Return distances of listed pairs of points (…, n, width)."""

@@ -118,9 +118,8 @@ class Family:
 
     def standardised(self, layout: Layout) -> NDArray[np.bool_]:
         """Tell which features are centred and scaled."""
-        if isinstance(self.standardise, bool):
-            return np.full(layout.features, self.standardise)
-        return self.standardise(layout)
+        asked = self.standardise
+        return np.full(layout.features, asked) if isinstance(asked, bool) else asked(layout)
 
     def layout(self, x: Matrix, layout: Layout) -> Layout:
         """Return the layout of data as the likelihood takes them."""
@@ -131,14 +130,13 @@ _CELLS = 1 << 20  # numbers of a block of rows
 
 
 def row_blocks(x: Matrix) -> Iterator[Matrix]:
-    """Yield the rows of a matrix, in memory or on disk, as matrices in memory of about a million numbers each.
+    """Iterate over the rows of a matrix, in memory or on disk, as matrices in memory of about a million numbers each.
 
     Example:
         >>> [block.shape for block in row_blocks(np.zeros((3, 1 << 19)))]
         [(2, 524288), (1, 524288)]
     """
-    for (block,) in aligned_blocks(x):
-        yield block
+    return (block for (block,) in aligned_blocks(x))
 
 
 def aligned_blocks(*matrices: Any) -> Iterator[tuple[Any, ...]]:

@@ -143,9 +143,8 @@ def refuse_other_than_counts(x: Matrix, layout: Layout) -> str | None:
     values = stored_values(x)
     if values.size and float(values.min()) < 0:
         return f'needs counts, but there is a value of {float(values.min()):.4g}; use `likelihood="gaussian"`'
-    if bool((values != values.round()).any()):
-        return 'needs counts, but not all values are whole numbers; use `likelihood="gaussian"`'
-    return None
+    whole = bool((values == values.round()).all())
+    return None if whole else 'needs counts, but not all values are whole numbers; use `likelihood="gaussian"`'
 
 
 def unknown_sizes(layout: Layout, config: RowSettings) -> tuple[int, ...] | None:

@@ -217,9 +217,7 @@ class NegativeBinomial(Counts):
         # Of all rows and of those of each batch, for each feature.
         moments: Any = np.zeros((5, 1 + batches, self.features))  # Σs, Σs², Σx, Σxs, Σx²
         for block, sizes, *given in aligned_blocks(x, size, *([context] if batches else [])):
-            shares = np.ones((len(sizes), 1))
-            if batches:
-                shares = np.concatenate([shares, given[0][:, first : first + batches]], 1)
+            shares = np.concatenate([np.ones((len(sizes), 1)), *(own[:, first : first + batches] for own in given)], 1)
             s = sizes[:, None].astype(np.float64)
             values = block.data if sparse.issparse(block) else block
             lacking = np.isnan(values)
