@@ -6,7 +6,7 @@ import math
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, kl_divergence, register_kl
+from torch.distributions import kl_divergence, register_kl
 
 from ..geometry import Manifold, Sphere, hyperboloid as h
 from ..geometry.checks import broadcast_shapes, holds
@@ -39,12 +39,11 @@ def _kl_radius(p: Radius, q: Radius) -> Tensor:
     s, t = p._sigma, q._sigma
     log_ratio = radial.log_normaliser(q._q, q._kernel) - radial.log_normaliser(p._q, p._kernel)
     log_ratio = log_ratio + p.dim * (t.log() - s.log())
-    square = radial.mean_power(p._q, p._kernel, 2)
-    return _result(log_ratio + square * ((s / t) ** 2 - 1) / 2, p, q, p.scale.dtype, q.scale.dtype)
+    return _result(log_ratio + radial.mean_power(p._q, p._kernel, 2) * ((s / t) ** 2 - 1) / 2, p, q)
 
 
-def _result(value: Tensor, p: Distribution, q: Distribution, *dtypes: torch.dtype) -> Tensor:
-    return value.expand(broadcast_shapes(p.batch_shape, q.batch_shape)).to(torch.promote_types(*dtypes))
+def _result(value: Tensor, p: HyperbolicNormal | Radius, q: HyperbolicNormal | Radius | SphericalUniform) -> Tensor:
+    return value.expand(broadcast_shapes(p.batch_shape, q.batch_shape)).to(torch.promote_types(p.dtype, q.dtype))
 
 
 @register_kl(HyperbolicNormal, HyperbolicNormal)
@@ -58,7 +57,7 @@ def _kl_normal(p: HyperbolicNormal, q: HyperbolicNormal) -> Tensor:
         c = p.manifold.c  # 0 is taken for flat only where no gradient in c is wanted
         flat = not differentiated(c) and holds(c == 0) if isinstance(c, Tensor) else c == 0
         if flat or (p.manifold.dim == 1 and not isinstance(p.manifold, Sphere)):
-            return _result(_kl_gaussian(p, q), p, q, p._dtype, q._dtype)
+            return _result(_kl_gaussian(p, q), p, q)
     if not (p.isotropic and q.isotropic):
         raise NotImplementedError(
             f"no closed form for KL({type(p).__name__} ‖ {type(q).__name__}) on {p.manifold} with a diagonal or full "
@@ -74,7 +73,7 @@ def _kl_uniform(p: RiemannianNormal, q: SphericalUniform) -> Tensor:
         raise NotImplementedError(
             f"KL(RiemannianNormal ‖ SphericalUniform({q.dim})) needs a normal on Sphere({q.dim - 1}), got {space}"
         )
-    return _result(radial.log_area(q.dim) - p.raw_entropy(), p, q, p._dtype, q.dtype)
+    return _result(radial.log_area(q.dim) - p.raw_entropy(), p, q)
 
 
 @register_kl(ProductNormal, ProductNormal)
@@ -143,9 +142,8 @@ def kl_quadrature(q: HyperbolicNormal, p: HyperbolicNormal) -> Tensor:
     sigma, other = (x._deviations[..., 0] if x.scale_tril is None else x._deviations[..., 0, 0] for x in (q, p))
     third_side = _third_side_on_sphere if spherical else _third_side_squared
     square = third_side(sigma * t, r0, half, c)
-    log_p = p.log_density(square / other**2, square)
-    cross = -(weights * (angle_weights * log_p).sum(0)).sum(0)
-    return _result(cross - q.raw_entropy(), q, p, q._dtype, p._dtype)
+    cross = -(weights * (angle_weights * p.log_density(square / other**2, square)).sum(0)).sum(0)
+    return _result(cross - q.raw_entropy(), q, p)
 
 
 def _angles(dim: int, device: torch.device) -> tuple[Tensor, Tensor]:

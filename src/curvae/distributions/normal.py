@@ -109,8 +109,8 @@ class HyperbolicNormal(Validated):
         batch_shape = batch_shape_of(loc=(loc, 1), **{given: (deviations, event_dims)})
         if isinstance(manifold.c, Tensor) and manifold.c.dim():
             batch_shape = check_batch(manifold.c, ("loc", "scale"), [batch_shape])
-        self._dtype = torch.promote_types(loc.dtype, deviations.dtype)
-        super().__init__(batch_shape, loc.shape[-1:], validate_args)
+        dtype = torch.promote_types(loc.dtype, deviations.dtype)
+        super().__init__(batch_shape, loc.shape[-1:], validate_args, dtype, loc.device)
         if self._validate_args:
             self._check_arguments()
 
@@ -204,20 +204,16 @@ class HyperbolicNormal(Validated):
 
     def entropy(self) -> Tensor:
         """Differential entropy with respect to the Riemannian measure."""
-        return self.raw_entropy().expand(self.batch_shape).to(self._dtype)
+        return self.raw_entropy().expand(self.batch_shape).to(self.dtype)
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
-        new = self._expanded(batch_shape, _instance)
+        new = super().expand(batch_shape, _instance)
         new.loc = self.loc.expand(new._extended_shape())
         if self.scale_tril is None:
             new.scale = self.scale.expand(*new._batch_shape, -1)
         else:
             new.scale_tril = self.scale_tril.expand(*new._batch_shape, -1, -1)
         return new
-
-    def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
-        """Return standard normal noise for draws of the given shape."""
-        return torch.randn(self._extended_shape(sample_shape), dtype=self._dtype, device=self.loc.device)
 
     def _draw(self, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         check_noise(noise, self.batch_shape, self.noise_dim)
@@ -226,15 +222,15 @@ class HyperbolicNormal(Validated):
         # v = L·w for the Cholesky factor L of the covariance
         v = self._deviations * w if self.scale_tril is None else (self._deviations @ w.unsqueeze(-1)).squeeze(-1)
         z = coordinates.exp0(v) if self._centred else coordinates.shoot(self._loc, v, framed=True)
-        if self._strict and not holds(held := coordinates.holds(z, self._dtype)):
+        if self._strict and not holds(held := coordinates.holds(z, self.dtype)):
             remedies = ["Lorentz coordinates"] if isinstance(self.manifold, PoincareBall) else []
-            remedies += ["float64"] if self._dtype != torch.float64 else []
+            remedies += ["float64"] if self.dtype != torch.float64 else []
             raise ValueError(
-                f"a draw lies farther out than {self._dtype} can hold in {self.manifold}; use "
+                f"a draw lies farther out than {self.dtype} can hold in {self.manifold}; use "
                 f"{' or '.join([*remedies, 'a smaller scale'])}: its distance from loc must be smaller"
                 f"{got(h.norm(v).expand(held.shape), held)}"
             )
-        return coordinates.round(z, self._dtype), w, v
+        return coordinates.round(z, self.dtype), w, v
 
     def transform(self, noise: Tensor) -> Tensor:
         """Return the draw made from standard normal `noise` of shape (…, d): a pure function.
@@ -246,7 +242,7 @@ class HyperbolicNormal(Validated):
     def transform_and_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Compute `transform` together with the log-density of the draw."""
         z, w, v = self._draw(noise)
-        return z, self.log_density(h.dot(w, w), h.dot(v, v)).to(self._dtype)
+        return z, self.log_density(h.dot(w, w), h.dot(v, v)).to(self.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density with respect to the Riemannian measure."""
@@ -257,7 +253,7 @@ class HyperbolicNormal(Validated):
             w = v / self._deviations
         else:
             w = torch.linalg.solve_triangular(self._deviations, v.unsqueeze(-1), upper=False).squeeze(-1)
-        return self.log_density(h.dot(w, w), h.dot(v, v)).to(self._dtype)
+        return self.log_density(h.dot(w, w), h.dot(v, v)).to(self.dtype)
 
 
 def nodes_first(nodes: Tensor, rank: int) -> Tensor:
@@ -366,8 +362,7 @@ def _mean_logsinhc(variances: Tensor, c: Tensor | float) -> Tensor:
     and decays both ways, so the trapezoidal rule is exact to rounding.
     """
     step = 0.25
-    log_u = torch.arange(-100.0, 2.5, step, dtype=torch.float64, device=variances.device)
-    u = log_u.exp()
+    u = torch.arange(-100.0, 2.5, step, dtype=torch.float64, device=variances.device).exp()
     k = torch.arange(1.0, 7.0, dtype=torch.float64, device=u.device).unsqueeze(-1)
     # Jacobi's identity where the direct sum would need many terms.
     direct = torch.exp(-((math.pi * k) ** 2) * u).sum(0)
@@ -448,7 +443,8 @@ class ProductNormal(Validated):
         self.factors: tuple[Any, ...] = tuple(factors)
         self._widths = [factor.event_shape[0] for factor in factors]
         self._noise_widths = [factor.noise_dim for factor in factors]
-        super().__init__(factors[0].batch_shape, torch.Size([sum(self._widths)]), validate_args=False)
+        first = factors[0]
+        super().__init__(first.batch_shape, torch.Size([sum(self._widths)]), False, first.dtype, first.device)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> constraints.Constraint:
@@ -469,7 +465,7 @@ class ProductNormal(Validated):
         return torch.stack([factor.entropy() for factor in self.factors]).sum(0)
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> ProductNormal:
-        new = self._expanded(batch_shape, _instance)
+        new = super().expand(batch_shape, _instance)
         new.factors = tuple(factor.expand(batch_shape) for factor in self.factors)
         return new
 
@@ -517,13 +513,14 @@ class Radius(Validated):
         self.c = parameter("c", c, like=self.scale).to(self.scale)
         # Widened once, so that gradients through their many uses are summed in float64.
         self._sigma, self._wide_c = self.scale.double(), self.c.double()
-        super().__init__(batch_shape_of(scale=(self.scale, 0), c=(self.c, 0)), torch.Size(), validate_args)
+        batch_shape = batch_shape_of(scale=(self.scale, 0), c=(self.c, 0))
+        super().__init__(batch_shape, torch.Size(), validate_args, self.scale.dtype, self.scale.device)
         if self._validate_args:
             check_curvature(self.c, self._kernel.spherical)
             check_scale("scale", self.scale, self.c, 0 if self._kernel.spherical else dim - 1)
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
-        new = self._expanded(batch_shape, _instance)
+        new = super().expand(batch_shape, _instance)
         new.scale, new.c = self.scale.expand(new._batch_shape), self.c.expand(new._batch_shape)
         return new
 
@@ -546,10 +543,6 @@ class Radius(Validated):
         square = noise.double().square().sum(-1)
         kappa = stretch(square, self._q, self._kernel, exact=self.scale.dtype == torch.float64)
         return (self._sigma * kappa * square.sqrt()).to(self.scale.dtype)
-
-    def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
-        shape = self._extended_shape(sample_shape) + (self.dim,)
-        return torch.randn(shape, dtype=self.scale.dtype, device=self.scale.device)
 
     def log_prob(self, value: Tensor) -> Tensor:
         value = self._checked(value)
@@ -689,29 +682,21 @@ class SphericalUniform(Validated):
         *,
         batch_shape: torch.Size = torch.Size(),
     ) -> None:
-        self.dim, self.dtype, self.device = check_dim(dim), dtype or torch.get_default_dtype(), device
-        super().__init__(batch_shape, torch.Size([dim]), validate_args)
+        self.dim = check_dim(dim)
+        super().__init__(batch_shape, torch.Size([dim]), validate_args, dtype or torch.get_default_dtype(), device)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> constraints.Constraint:
         return UnitSphere(self.dim)
-
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
-        return self._expanded(batch_shape, _instance)
 
     def transform(self, noise: Tensor) -> Tensor:
         """Return the direction of standard normal `noise` of shape (…, dim)."""
         check_noise(noise, self.batch_shape, self.dim)
         return noise / noise.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(noise.dtype).tiny)
 
-    def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
-        """Return standard normal noise for draws of the given shape."""
-        return torch.randn(self._extended_shape(sample_shape), dtype=self.dtype, device=self.device)
-
     def log_prob(self, value: Tensor) -> Tensor:
         value = self._checked(value)
-        shape = broadcast_shapes(value.shape[:-1], self.batch_shape)
-        return value.new_full(shape, -radial.log_area(self.dim))
+        return value.new_full(broadcast_shapes(value.shape[:-1], self.batch_shape), -radial.log_area(self.dim))
 
     @property
     def mean(self) -> Tensor:

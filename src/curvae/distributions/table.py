@@ -224,8 +224,7 @@ def _cubics(table: Tensor, cell: Tensor, powers: Tensor, column: Tensor) -> Tens
     # Many do: contract over y once a q, then fetch four numbers a draw and cubic.
     rows = embedding(cell, table.flatten(1)).unflatten(-1, (columns, _STENCIL, -1))
     rows = (rows * powers[..., None, :, None]).sum(-2).flatten(0, -2)
-    index = torch.arange(cell.numel(), device=cell.device).view(cell.shape) * columns + column
-    return embedding(index, rows)
+    return embedding(torch.arange(cell.numel(), device=cell.device).view(cell.shape) * columns + column, rows)
 
 
 def _evaluate(cubics: Sequence[Tensor], place: Tensor) -> Tensor:
@@ -377,8 +376,7 @@ def stretch(square: Tensor, q: Tensor, kernel: radial.Kernel, exact: bool) -> Te
     if not exact:
         return kappa
     x = (square + _TINY).sqrt()
-    tails = radial.chi_log_cdfs(x, kernel.dim)
-    return radial.quantile(*tails, q, kernel, start=(kappa * x).detach(), steps=3) / x
+    return radial.quantile(*radial.chi_log_cdfs(x, kernel.dim), q, kernel, start=(kappa * x).detach(), steps=3) / x
 
 
 def lookup(square: Tensor, q: Tensor, prior_q: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

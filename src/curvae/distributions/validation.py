@@ -102,9 +102,17 @@ class Validated(Distribution):
     `validate_args=True`, because it makes the host wait.
     """
 
-    def __init__(self, batch_shape: torch.Size, event_shape: torch.Size, validate_args: bool | None) -> None:
+    def __init__(
+        self,
+        batch_shape: torch.Size,
+        event_shape: torch.Size,
+        validate_args: bool | None,
+        dtype: torch.dtype,
+        device: torch.device | str | None,
+    ) -> None:
         # torch's own check of the arguments fails under vmap: a subclass calls those above instead.
         super().__init__(batch_shape, event_shape, validate_args=False)
+        self.dtype, self.device = dtype, device
         self._strict = bool(validate_args)
         self._validate_args = bool(Distribution._validate_args) if validate_args is None else validate_args
 
@@ -115,7 +123,7 @@ class Validated(Distribution):
 
     def noise(self, sample_shape: Shape = torch.Size()) -> Tensor:
         """Return standard normal noise for draws of the given shape."""
-        raise NotImplementedError
+        return torch.randn(*sample_shape, *self.batch_shape, self.noise_dim, dtype=self.dtype, device=self.device)
 
     def transform(self, noise: Tensor) -> Tensor:
         """Return the draw made from standard normal `noise` of shape (…, d): a pure function."""
@@ -133,10 +141,10 @@ class Validated(Distribution):
         """Return a draw and its log-density, which is exact however far the draw lies."""
         return self.transform_and_log_prob(self.noise(sample_shape))
 
-    def _expanded(self, batch_shape: Shape, instance: Any) -> Self:
-        """Return a copy with another batch shape, to which the caller expands the parameters."""
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
+        """Return a copy with another batch shape, to which a subclass expands its parameters."""
         torch.empty(self._batch_shape, device="meta").expand(batch_shape)  # raises unless it can be
-        new = self.__new__(type(self)) if instance is None else instance
+        new = self.__new__(type(self)) if _instance is None else _instance
         new.__dict__.update(self.__dict__)
         new._batch_shape = torch.Size(batch_shape)
         return new
@@ -268,8 +276,7 @@ class ExpMap0Transform(Transform):
 
     def forward_shape(self, shape: torch.Size) -> torch.Size:
         c = self.manifold.c
-        batch = broadcast_shapes(shape[:-1], c.shape if isinstance(c, Tensor) else ())
-        return torch.Size([*batch, *shape[-1:]])
+        return torch.Size([*broadcast_shapes(shape[:-1], c.shape if isinstance(c, Tensor) else ()), *shape[-1:]])
 
     inverse_shape = forward_shape
 

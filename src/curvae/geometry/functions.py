@@ -479,8 +479,7 @@ def arsinh_by_c(x: Tensor, c: Tensor, gain: Tensor, value: Tensor, slope: Tensor
     series = (_ASINHC if x.dtype == torch.float64 else _ASINHC_SHORT)[1]
     near = y < _SERIES_BELOW
     by_series = gain * t * t * t * _horner(series, y.clamp(max=_SERIES_BELOW))
-    direct = (x * slope - value) / (2.0 * torch.where(near, 1.0, c))
-    return torch.where(near, by_series, direct)
+    return torch.where(near, by_series, (x * slope - value) / (2.0 * torch.where(near, 1.0, c)))
 
 
 class _Arsinh(Primitive):

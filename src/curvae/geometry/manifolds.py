@@ -129,8 +129,7 @@ class Coordinates(ABC):
 
     def widen(self, dims: int) -> Self:
         """Return the same coordinates for points with so many further dimensions behind those of c."""
-        c = self.c[(...,) + (None,) * dims] if isinstance(self.c, Tensor) else self.c
-        return type(self)(self.dim, c)
+        return type(self)(self.dim, self.c[(...,) + (None,) * dims] if isinstance(self.c, Tensor) else self.c)
 
     def mean(self, x: Tensor, w: Tensor) -> Tensor:
         """Return the Fréchet mean of points (…, N, width) with weights (…, N) that sum to 1.

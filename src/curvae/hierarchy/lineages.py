@@ -70,7 +70,6 @@ class TrainedVAE(Protocol):
 
     def reconstruct(self, space: Array, *, context: Array | None = None) -> Array:
         """Return the expected rows at points, in original units."""
-        ...
 
 
 class TreePlaces(NamedTuple):
@@ -396,8 +395,7 @@ def _mean(embedding: Embedding, points: Array) -> Array:
 
 def _shortest_tree(nodes: Embedding) -> Any:
     """Return the minimum spanning tree of nodes as a symmetric table of the lengths of its edges, 0 for none."""
-    table = np.maximum(nodes.distances(), np.finfo(np.float64).tiny)
-    tree = minimum_spanning_tree(table).toarray()
+    tree = minimum_spanning_tree(np.maximum(nodes.distances(), np.finfo(np.float64).tiny)).toarray()
     return np.maximum(tree, tree.T)
 
 

@@ -61,8 +61,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         dtype = torch.get_autocast_dtype(device)
         input, weight = input.to(dtype), weight.to(dtype)  # noqa: A001
         bias = None if bias is None else bias.to(dtype)
-    product = _Linear.call(input.reshape(-1, input.shape[-1]), weight, bias)
-    return product.reshape(*input.shape[:-1], weight.shape[0])
+    return _Linear.call(input.reshape(-1, input.shape[-1]), weight, bias).reshape(*input.shape[:-1], weight.shape[0])
 
 
 class _Method(nn.Module):
@@ -135,8 +134,7 @@ class Stack(Generic[Model]):
         (models, k, rows, d); for a `GraphVAE`, a `GraphBatch` and noise.
         """
         if len(self) == 1:
-            own = tree_map(lambda arg: arg[0], args)
-            return tree_map(lambda term: term.unsqueeze(0), self.models[0].terms(*own))
+            return tree_map(lambda t: t.unsqueeze(0), self.models[0].terms(*tree_map(lambda arg: arg[0], args)))
         return self.pure("terms", {**self.tensors, **self.leaves}, self.buffers, *args)
 
     def pure(self, method: str, tensors: Tensors, buffers: Tensors, *args: Any) -> Any:

@@ -76,9 +76,7 @@ class Curvature(_Number):
     _log = "log_c"
 
     def __init__(self, init: float = 1.0, learnable: bool = False) -> None:
-        init = float(init)
-        if not (init >= 0 and math.isfinite(init)):
-            raise ValueError(f"c must be a finite number ≥ 0: the curvature of the space is −c, got c = {init}")
+        init = float(checks.check_curvature(init))
         if learnable and init == 0:
             raise ValueError(_FROM_ZERO)
         super().__init__(init, learnable)

@@ -107,8 +107,7 @@ class Halve(nn.Module):
         blocks = F.pad(x, (0, 0, 1, 1, 1, 1))[:, : 2 * h, : 2 * w].reshape(-1, h, 2, w, 2, self.channels)
         x = blocks.transpose(2, 3).reshape(-1, h, w, 4 * self.channels)
         # The four neighbours around each inner corner of the grid, as channels.
-        squares = torch.cat([x[:, :-1, :-1], x[:, :-1, 1:], x[:, 1:, :-1], x[:, 1:, 1:]], -1)
-        return _each_pixel(self.linear, squares)
+        return _each_pixel(self.linear, torch.cat([x[:, :-1, :-1], x[:, :-1, 1:], x[:, 1:, :-1], x[:, 1:, 1:]], -1))
 
 
 class Double(nn.Module):
@@ -231,8 +230,7 @@ def _drop_aliases(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any
 
 def _restore_aliases(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     for group in _shared(module, prefix):
-        held = [(name, key) for name in group for key in state if key.startswith(name)]
-        for name, key in held:
+        for name, key in [(name, key) for name in group for key in state if key.startswith(name)]:
             for alias in group:
                 state.setdefault(alias + key.removeprefix(name), state[key])
 
@@ -392,8 +390,7 @@ def _widths(layers: nn.Sequential) -> dict[int, int]:
             width = layer.out_features
         elif isinstance(layer, Offset):  # of pixels, but for the last
             width = len(layer.bias)
-        last = place + 1 == len(layers)
-        if last or (isinstance(layers[place + 1], nn.ReLU) and not isinstance(layer, Offset)):
+        if place + 1 == len(layers) or (isinstance(layers[place + 1], nn.ReLU) and not isinstance(layer, Offset)):
             found[place] = width
     return found
 

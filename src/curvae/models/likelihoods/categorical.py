@@ -57,8 +57,7 @@ class Categorical(Likelihood):
         parts = []
         for part in self.mean(outputs).split(self.blocks, -1):
             drawn = torch.multinomial(part.reshape(-1, part.shape[-1]), 1, generator=generator)
-            one_hot = torch.zeros_like(part.reshape(-1, part.shape[-1])).scatter_(-1, drawn, 1.0)
-            parts.append(one_hot.view(part.shape))
+            parts.append(torch.zeros_like(part).scatter_(-1, drawn.view(*part.shape[:-1], 1), 1.0))
         return torch.cat(parts, -1)
 
     def start(self, mean: Tensor) -> Tensor:

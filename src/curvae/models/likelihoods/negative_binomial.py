@@ -83,8 +83,7 @@ class _Entries(Primitive):
     @staticmethod
     def traced(log_rate: Tensor, log_dispersion: Tensor, x: Tensor) -> Any:
         x, own = x.double(), log_dispersion.double()
-        values = _values(log_rate.double(), x, own.exp(), _gamma(own), (x + 1.0).lgamma())
-        return (values.to(log_rate.dtype),)
+        return (_values(log_rate.double(), x, own.exp(), _gamma(own), (x + 1.0).lgamma()).to(log_rate.dtype),)
 
     @staticmethod
     def forward(log_rate: Tensor, log_dispersion: Tensor, x: Tensor) -> Any:
