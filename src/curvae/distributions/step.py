@@ -85,7 +85,7 @@ class _Step(Primitive):
         zz = h.dot(z, z)
         g = asinhc(c * zz)  # distance from the origin over |z|
         kl = zz * g * g / (2.0 * prior_scale * prior_scale) - ww / 2.0 - d * (sigma / prior_scale).log()
-        # Otherwise the posterior's log sinhc is log s_v, the prior's at z is log(|z|/distance).
+        # Where no table gives it, the posterior's log sinhc is log s_v, the prior's at z is log(|z|/distance).
         kl = kl - ((d - 1.0) * (s_v * g).log() if log_measure is None else log_measure)
         factor = h.shrinkage(z, c, dtype, room)
         held = (z * factor).to(dtype)
