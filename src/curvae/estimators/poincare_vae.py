@@ -602,9 +602,8 @@ class PoincareVAE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimato
     def kneighbors(self, X: ArrayLike | None = None, k: int = 5) -> tuple[Array, Array]:
         """Geodesic distances to the k nearest training rows, and their indices; without X, of the training rows."""
         check_is_fitted(self)
-        if X is None:
-            return nearest(self._embedding.distances(), k, np.arange(len(self._embedding)))
-        return nearest(self._embed(X)[0].distances(self._embedding), k, None)
+        table = self._embedding.distances() if X is None else self._embed(X)[0].distances(self._embedding)
+        return nearest(table, k, np.arange(len(table)) if X is None else None)
 
     def explain(
         self, end: ArrayLike, start: ArrayLike | None = None, columns: int = 20, random_state: Any = 0

@@ -197,9 +197,7 @@ class Primitive(torch.autograd.Function):
             return cls.traced(*args)
         if not torch.is_grad_enabled():
             return cls.forward(*args)
-        if torch._C._are_functorch_transforms_active():
-            return cls.apply(*args)
-        return cls._eager.apply(*args)
+        return cls.apply(*args) if torch._C._are_functorch_transforms_active() else cls._eager.apply(*args)
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:

@@ -570,9 +570,7 @@ class Nesting:
     @property
     def verdict(self) -> Verdict:
         """Whether there are groups of groups."""
-        if self.outcome == "tree-like":
-            return "found"
-        return "too few groups to tell" if self.few_groups else "not found"
+        return "found" if self.outcome == "tree-like" else "too few groups to tell" if self.few_groups else "not found"
 
 
 class _Points:

@@ -138,11 +138,9 @@ class AdjacencyMaker:
         diagonal, (i, j) = torch.arange(n_nodes, device=edges.device), self.edges
         # The number of the edge that an entry belongs to; of the diagonal, one after the last.
         number, own = torch.arange(len(i), device=edges.device), torch.full_like(diagonal, len(i))
-        if directed:
-            rows, columns, number = torch.cat([i, diagonal]), torch.cat([j, diagonal]), torch.cat([number, own])
-        else:
-            rows, columns = torch.cat([i, j, diagonal]), torch.cat([j, i, diagonal])
-            number = torch.cat([number, number, own])
+        ways = [(i, j)] if directed else [(i, j), (j, i)]
+        rows, columns = (torch.cat([*ends, diagonal]) for ends in zip(*ways, strict=True))
+        number = torch.cat([*[number] * len(ways), own])
         order = (rows * n_nodes + columns).argsort()
         kind = torch.int32 if not dense and len(order) < 2**31 else torch.int64
         self._rows, self._columns, self._number = (one[order].to(kind) for one in (rows, columns, number))
