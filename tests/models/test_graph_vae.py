@@ -468,10 +468,10 @@ def test_memory_of_all_pairs_is_bounded():
 def test_places_of_pairs():
     every = torch.tensor([(i, j) for j in range(60) for i in range(j)]).T
     assert torch.equal(sampling.pair_places(every, 60), torch.arange(60 * 59 // 2))
-    assert torch.equal(sampling._pair(torch.arange(60 * 59 // 2)), every)
+    assert torch.equal(sampling._pairs_at(torch.arange(60 * 59 // 2), 60, False), every)
     j = torch.tensor([2, 10**5, 3 * 10**8, 2 * 10**9])
     ends = torch.cat([torch.stack([torch.zeros_like(j), j]), torch.stack([j - 1, j])], 1)
-    assert torch.equal(sampling._pair(sampling.pair_places(ends, 2 * 10**9 + 1)), ends)
+    assert torch.equal(sampling._pairs_at(sampling.pair_places(ends, 2 * 10**9 + 1), 2 * 10**9 + 1, False), ends)
 
 
 @pytest.mark.parametrize("graph", [EDGES, EDGES.flip(0), torch.tensor([[0, 4], [1, 5]]), EDGES[:, :0]])
