@@ -179,6 +179,7 @@ class Adam:
         real: Any = {"dtype": torch.float32 if device.type == "cuda" else torch.float64, "device": device}
         self._ends = torch.tensor([fall.end for fall in falls], **real)
         self._spans = torch.tensor([fall.span for fall in falls], **real)
+        self._shares: Tensor | None = None
         self._kept: dict[str, tuple[Tensor, Tensor]] = {}
         self._groups: list[_Group] = []
         alike: dict[GroupOptions, list[str]] = {}
@@ -229,17 +230,21 @@ class Adam:
         self._falls[model] = fall
         self._ends[model], self._spans[model] = fall.end, fall.span
 
+    def anneal(self) -> None:
+        """Set the rates of the next step."""
+        if not self._falls:
+            return
+        shares = ((self._ends - self._groups[0].counts[0]) / self._spans).clamp(0.0, 1.0)
+        self._shares = None if self.falls_together else shares.float()
+        share = shares[0] if self._shares is None else torch.ones_like(shares[0])
+        for group in self._groups:
+            group.rate.copy_(share * group.start)  # type: ignore[union-attr]
+
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """One step down the gradients, which have the shapes of the leaves or of the tensors."""
-        before: dict[str, Tensor] = {}
-        if self._falls:
-            shares = ((self._ends - self._groups[0].counts[0]) / self._spans).clamp(0.0, 1.0)
-            share = shares[0] if self.falls_together else torch.ones_like(shares[0])
-            for group in self._groups:
-                group.rate.copy_(share * group.start)  # type: ignore[union-attr]
-            if not self.falls_together:
-                before = {name: t.clone() for name, t in self._tensors.items()}
+        shares = self._shares
+        before = {} if shares is None else {name: t.clone() for name, t in self._tensors.items()}
         for group in self._groups:
             adam(
                 group.parameters,
@@ -262,7 +267,7 @@ class Adam:
                 maximize=False,
             )
         for name, old in before.items():
-            weight = shares.float().view(-1, *[1] * (old.dim() - 1)).to(old.dtype)
+            weight = shares.view(-1, *[1] * (old.dim() - 1)).to(old.dtype)  # type: ignore[union-attr]
             self._tensors[name].copy_(torch.lerp(old, self._tensors[name], weight))
         for name, (mask, old) in self._kept.items():
             self._tensors[name].copy_(torch.where(mask, old, self._tensors[name]))
@@ -379,6 +384,7 @@ class Engine(ABC, Generic[Model, Kind]):
 
     def descend(self, gradients: Sequence[Tensor]) -> None:
         """Take a step down the gradients of all models, which are in the order of the parameters of the stack."""
+        self.optimiser.anneal()
         self.optimiser.step(dict(zip(self.stack.leaves, gradients, strict=True)))
 
     def check(self, losses: Tensor, before: int, failures: dict[int, Failure]) -> None:
