@@ -171,7 +171,7 @@ def test_evaluation_by_part_in_both_units_and_by_seed(whole):
         assert 1 <= part["median_effective_sample_size"] <= 2000 and part["median_standard_error"] > 0
     # The estimator draws other noise, the same for all rows, and this model was hardly trained.
     train = (pd.read_csv(whole / "run/embedding.csv")["split"] == "train").to_numpy()
-    score = PoincareVAE.load(whole / "run").set_params(advanced={"importancereport_samples": 2000}).score(x[train])
+    score = PoincareVAE.load(whole / "run").set_params(advanced={"importance_samples": 2000}).score(x[train])
     assert score == pytest.approx(found["parts"]["train"]["log_likelihood_original_units"], abs=0.6)
     assert curvae(*words, 50).json == curvae(*words, 50).json != curvae(*words, 50, "--seed", 1).json
 
@@ -717,7 +717,7 @@ def test_report_samples_of_a_row(rows, expected):
     assert report_samples(rows) == expected
 
 
-def test_fewerreport_samples_change_a_mean_over_rows_by_less_than_its_interval():
+def test_fewer_samples_change_a_mean_over_rows_by_less_than_its_interval():
     x = np.random.default_rng(0).normal(size=(500, 6)) @ np.random.default_rng(1).normal(size=(6, 6))
     model = fit_model(Config(epochs=5, hidden=(16,), likelihood="gaussian"), x).model
     rows = torch.from_numpy(x).float()
