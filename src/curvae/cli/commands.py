@@ -89,12 +89,15 @@ def lineage(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
         help="Cells that give another its label (15).",
         default=15,
     ),
+    "layer",
+    "memory",
+    "cache",
     "force",
     "device",
     example="map runs/cells-1 new-cells.h5ad -o runs/new",
 )
 def map(reporter: Reporter, run: Path, data: str, **asked: Any) -> CommandResult:  # noqa: A001 - the name of the command
-    """Map cells of new batches onto those of a run, which stay where they are; transfers their labels."""
+    """Map cells of new batches onto those of a run, which stay where they are; transfers labels, writes a report."""
     return CommandResult(*runs.map_run(run, data, reporter=reporter, **asked))
 
 

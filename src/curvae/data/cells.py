@@ -23,7 +23,7 @@ from ..settings import require_count
 from . import memory
 from .dataset import Matrix, NumberColumns, Schema, as_matrix
 from .disk import CsrFile, DiskMatrix, RowFile, csr_rows, repeated_texts
-from .files import Messages, count, open_file, quoted, reading, texts_of
+from .files import Messages, count, not_found, open_file, quoted, reading, require_file, texts_of
 from .matrices import read_sparse
 from .spool import ROW_BYTES, Copy, Storage, require_room
 from .tables import FrameTable, RawData, Roles, choose_roles, covariate_numbers, read_roles
@@ -152,27 +152,38 @@ class Cells:
     messages: Messages = field(default_factory=Messages)
 
 
-def _read_h5ad(path: Path, layer: str | None, needed: set[str], storage: Storage | None) -> Cells:
+def read_obs(path: Path, needed: set[str]) -> tuple[FrameTable, NDArray[np.str_]]:
+    """Read columns of what describes the cells of a `.h5ad` file, and the names of the cells; no counts are read."""
+    if not (path.exists() or path.is_symlink()):
+        raise not_found(path, (), "give a .h5ad file")
+    require_file(path)
     with _opened(path, path.name) as file:
         _encoding(file)
-        layers = [*file["layers"]] if "layers" in file else []
-        place = _place(path.name, layer, layers, "X" in file and file["X"].attrs.get("encoding-type") != "null")
-        kind, obs, var = _encoding(file[place]), file["obs"], file["var"]
-        for frame in (obs, var):
-            _encoding(frame)
-        shape = tuple(map(int, file[place].attrs.get("shape", getattr(file[place], "shape", ()))))
-        names, genes = (texts_of(_column(frame, frame.attrs["_index"])) for frame in (obs, var))
-        if shape != (len(names), len(genes)):
-            raise ValueError(f"{place} has shape {shape}, with {len(names):,} cells and {len(genes):,} genes")
+        _encoding(obs := file["obs"])
+        names = texts_of(_column(obs, obs.attrs["_index"]))
         columns = [str(name) for name in obs.attrs["column-order"]]
         frame = pd.DataFrame({name: _column(obs, name) for name in columns if name in needed}, range(len(names)))
+    return FrameTable(path, frame, columns), names
+
+
+def _read_h5ad(path: Path, layer: str | None, needed: set[str], storage: Storage | None) -> Cells:
+    table, names = read_obs(path, needed)
+    with _opened(path, path.name) as file:
+        layers = [*file["layers"]] if "layers" in file else []
+        place = _place(path.name, layer, layers, "X" in file and file["X"].attrs.get("encoding-type") != "null")
+        kind, var = _encoding(file[place]), file["var"]
+        _encoding(var)
+        shape = tuple(map(int, file[place].attrs.get("shape", getattr(file[place], "shape", ()))))
+        genes = texts_of(_column(var, var.attrs["_index"]))
+        if shape != (len(names), len(genes)):
+            raise ValueError(f"{place} has shape {shape}, with {len(names):,} cells and {len(genes):,} genes")
         marked = _column(var, "highly_variable") if "highly_variable" in var else None
     x = (
         _read_csc(path, place, shape, storage)
         if kind == "csc_matrix"
         else _matrix(HdfRows(path, place, shape), storage)
     )
-    return Cells(path, x, FrameTable(path, frame, columns), names, genes, _flags(marked), layers)
+    return Cells(path, x, table, names, genes, _flags(marked), layers)
 
 
 def _place(name: str, layer: str | None, layers: Sequence[str], has_matrix: bool = True) -> str:

@@ -376,14 +376,24 @@ class CellVAE:
             others: refused.
         """
         _refuse("CellVAE.load_query_data", others)
-        reference = _reference(reference_model, accelerator)
-        known, fitted, column = reference._schema, reference._fitted, reference._schema.batches
+        reference, cells = _reference(reference_model, accelerator), _require_anndata(adata)
+        schema = reference._with_batches(_obs(cells), unfrozen)
+        if unfrozen and reference.adata is None:
+            raise CurvaeError("`unfrozen=True` moves the cells of the reference; load it with them, with `adata=…`")
+        data, _ = read_anndata(cells, Roles(), schema).finish(schema, "error")
+        reference._fitted.require_covariates(data, schema, "adata", True)
+        for text in data.warnings:
+            warnings.warn(text, stacklevel=2)
+        return cls._of_query(reference, data, cells, unfrozen)
+
+    def _with_batches(self, obs: FrameTable, unfrozen: bool = False) -> Schema:
+        """Return the schema with the batches of a query too; raise if there is nothing to learn of it."""
+        column = self._schema.batches
         if column is None:
             raise CurvaeError(
                 "the reference was trained without batches, and nothing else can be learned of a query; train it with "
                 "`batch_key`, a column of `obs` that may have a single value"
             )
-        obs = _obs(_require_anndata(adata))
         require_column(obs.path, "batch_key", column.name, obs.names)
         batches = obs.unseen_categories(column)
         if not (batches or unfrozen):
@@ -391,16 +401,15 @@ class CellVAE:
                 f"the reference knows all batches of the query in {column.name!r}, so there is nothing to train; use "
                 "the reference itself, or train all of it with `unfrozen=True`"
             )
-        if unfrozen and reference.adata is None:
-            raise CurvaeError("`unfrozen=True` moves the cells of the reference; load it with them, with `adata=…`")
-        schema = known.with_batches(batches)
-        data, _ = read_anndata(adata, Roles(), schema).finish(schema, "error")
-        fitted.require_covariates(data, schema, "adata", True)
-        for text in data.warnings:
-            warnings.warn(text, stacklevel=2)
+        return self._schema.with_batches(batches)
+
+    @classmethod
+    def _of_query(cls, reference: CellVAE, data: Dataset, adata: Any = None, unfrozen: bool = False) -> Self:
+        """Make a model of a query, of cells that were read with the schema of `_with_batches`."""
+        assert data.schema is not None
         new = cls.__new__(cls)
-        new._config = replace(fitted.config, epochs=None, epoch_steps=None, patience="auto")
-        new._hold(adata, schema, data, reference, unfrozen)
+        new._config = replace(reference._fitted.config, epochs=None, epoch_steps=None, patience="auto")
+        new._hold(adata, data.schema, data, reference, unfrozen)
         if unfrozen:
             moved = "all weights are trained, so that cells of the reference move: place them with this model."
             new.notes_ = (*new.notes_, moved)

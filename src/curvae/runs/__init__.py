@@ -2,10 +2,10 @@
 
 from ..training.storage import embedding_path
 from .diagnosing import diagnose_data, diagnose_run, figures, is_run, judge_map
-from .groups import differential_run, lineage_run
+from .groups import differential_run, lineage_run, map_run
 from .pages import faithful_lines
 from .run import GraphSource, Reporter, Source, Step
-from .trained import embed_run, evaluate_run, export_run, impute_run, map_run, sample_run
+from .trained import embed_run, evaluate_run, export_run, impute_run, sample_run
 from .training import compare_run, demonstrate, train_run
 from .viewing import explain_run, view_run
 

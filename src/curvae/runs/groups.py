@@ -1,5 +1,6 @@
-"""What groups of rows have to do with each other: `curvae lineage`, their tree and what changes along its branches, and
-`curvae differential`, which columns of counts differ between them."""
+"""What groups of rows have to do with each other: `curvae lineage`, their tree and what changes along its branches;
+`curvae differential`, which columns of counts differ between them; and `curvae map`, to which of them cells of new
+batches belong."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from ..data.cells import read_obs
 from ..data.disk import in_memory
 from ..data.files import count as counted, quoted, texts_of
 from ..data.tables import batch_contexts, require_column
-from ..errors import CurvaeError, require
+from ..errors import CurvaeError
 from ..hierarchy import Drivers, Lineage, explain_along, find_lineage
 from ..hierarchy.lineages import calibrate, draw_places, require_groups
 from ..maps.embedding import Embedding, orient
@@ -25,13 +27,13 @@ from ..plotting.pictures import bands, volcano
 from ..report import Picture, Section, Table
 from ..training import embed
 from ..training.differential import compare_populations, split_groups
-from ..training.storage import write_tables, write_text
+from ..training.storage import Loaded, load_fitted, read_embedding, write_tables, write_text
 from . import pages
-from .run import SILENT, Reporter, output_files, write_report
-from .trained import open_for, read_rows
-from .viewing import find_rows, open_rows, table_columns
+from .run import SILENT, Reporter, Step, output_files, view_step, write_report
+from .trained import open_for, read_rows, stored_frames
+from .viewing import LARGEST, find_rows, open_rows, open_thinned, table_columns
 
-__all__ = ["differential_run", "lineage_run"]
+__all__ = ["differential_run", "lineage_run", "map_run"]
 
 _SURE = 0.9  # support from which on an edge is taken for granted
 _SHOWN = 6  # curves of a picture
@@ -136,15 +138,16 @@ def _groups(run: Path, table: pd.DataFrame, column: str | None, data: str | None
         return table["label"].to_numpy(np.str_)
     if data is None:
         raise CurvaeError(f"{run} does not hold the column {column!r}; give the table that has it with `data=…`")
-    columns: Mapping[str, Any]
+    columns: Any
     if Path(data).suffix == ".h5ad":
-        obs = require("anndata", f"{data} needs anndata to be read").read_h5ad(data, backed="r").obs
-        if not table["id"].isin(obs.index).all():
+        obs, names = read_obs(Path(data), {column})
+        if not table["id"].isin(names).all():
             raise CurvaeError(f"{data} does not hold all cells of {run}; give the file that it was trained on")
-        columns = obs.loc[table["id"]]
+        present, columns = obs.names, obs.head.set_index(names).loc[table["id"]]
     else:
         columns = table_columns(Path(data), table["id"], schema)
-    require_column(Path(data), "groups", column, [str(name) for name in columns])
+        present = [*columns]
+    require_column(Path(data), "groups", column, present)
     return texts_of(columns[column])
 
 
@@ -313,3 +316,146 @@ def _comparison_section(name: str, found: pd.DataFrame, place: int, marked: str)
     ]
     header = ["gene", "log2 fold change", "probability", "counts a cell, first", "second"]
     return Section(name, [], pictures, [Table(header, lines)])
+
+
+# `curvae map`: cells of new batches, and what labels of known ones they have.
+
+LABELS = "labels.csv"
+_UNKNOWN = 0.5  # probability from which on a cell counts as unknown
+
+
+def map_run(
+    run: Path,
+    path: str,
+    output: Path | None = None,
+    *,
+    epochs: int | None = None,
+    k: int = 15,
+    force: bool = False,
+    device: torch.device | str = "cpu",
+    reporter: Reporter = SILENT,
+    **reading: Any,
+) -> tuple[dict[str, Any], list[str], Step]:
+    """Train what a run on cells does not know about the batches of a query, and write the run of that.
+
+    Cells of the run stay where they are. If they have labels, those of the query are written to `labels.csv`, with
+    their probabilities and with that of belonging to no part of the run. A report shows the query on the map.
+
+    Arguments:
+        run: folder of the reference.
+        path: the query, a `.h5ad` file with the columns that the run was trained with.
+        output: folder of the new run, `runs/<name>-mapped` by default.
+        epochs: passes over the query.
+        k: neighbours that give a cell its label.
+        force: overwrite a run.
+        device: where to train.
+        reporter: receives messages and progress.
+        reading: `memory`, `cache` and `layer`, as of `embed_run`.
+
+    Returns:
+        Figures for programs, lines for people, and what to do next.
+    """
+    from ..estimators.cells import CellVAE  # takes long to import
+
+    file = Path(path)
+    folder = Path("runs") / f"{file.name.split('.')[0]}-mapped" if output is None else output
+    if folder.exists() and not (force and (folder / "config.json").is_file()):
+        raise CurvaeError(
+            f"{folder} exists; choose another folder with `output=…`, or overwrite a run with `force=True`"
+        )
+    loaded = open_for(run, only_tables="which has no cells", **reading)
+    schema = loaded.data
+    if schema.kind != "cells":
+        raise CurvaeError(
+            f"{run} was not trained on cells, and has no batches to add to; place new rows with curvae embed"
+        )
+    if file.suffix.lower() != ".h5ad":
+        raise CurvaeError(f"{file.name} is no .h5ad file, which alone tells the batch of every cell; write such a file")
+    kind = torch.device(device).type
+    reference = CellVAE.load(run, accelerator=kind)
+    wider = reference._with_batches(read_obs(file, {str(schema.batch_key)})[0])
+    data = read_rows(loaded._replace(data=wider), path, None, reporter, True, **reading)
+    model = CellVAE._of_query(reference, data)
+    reporter.say(f"training on {len(data):,} cells; run folder {folder}")
+    model.train(max_epochs=epochs, accelerator=kind)
+    model.save(folder, overwrite=force)
+    found: dict[str, Any] = {"run": str(folder), "cells": len(data), "warnings": model.warnings_}
+    lines, labels, page = [f"{len(data):,} cells on the map of {run}"], None, folder / "report.html"
+    if schema.label is not None:
+        labels = model.transfer_labels(schema.label, k)
+        write_tables(folder / LABELS, [labels.rename_axis("id").reset_index()])
+        unknown = labels["curvae_unknown"]
+        found |= {"labels": str(folder / LABELS), "counts": labels["curvae_label"].value_counts().to_dict()}
+        if unknown.notna().all():
+            found["unknown"] = int((unknown > _UNKNOWN).sum())
+            lines.append(f"{found['unknown']:,} of them are like no part of {run}")
+    made = load_fitted(folder)
+    sections = [
+        _query_section(folder, loaded, made, labels),
+        # No place depends on what is trained, so neighbourhoods take no part in it, whatever the settings say.
+        pages.training_section(
+            replace(made.fitted, config=replace(made.fitted.config, neighbours="off")),
+            made.embedding,
+            "what is trained of a query moves no cell",
+        ),
+        pages.data_section(data),
+    ]
+    title, verdict = f"{file.name} on the map of {run.resolve().name}", f"{'; '.join(lines)}."
+    following, seed = reporter.command(view_step(folder)), made.description["seed"]
+    write_report(
+        page,
+        title,
+        verdict,
+        "neutral",
+        model.warnings_,
+        sections,
+        seed,
+        reporter.started,
+        following,
+        reporter.words,
+    )
+    lines += [*([] if labels is None else [f"labels: {folder / LABELS}"]), f"report: {page}"]
+    return {**found, "report": str(page)}, lines, Step("view", (str(folder),))
+
+
+def _query_section(folder: Path, reference: Loaded, made: Loaded, labels: pd.DataFrame | None) -> Section:
+    """Show the cells of a query among those of its reference, seen as these were, and what labels they got."""
+    known = read_embedding(folder / "reference.csv")
+    table, whole, _ = open_thinned(folder, made.description, LARGEST, (), [known])
+    own = np.arange(len(table)) < len(table) - len(known)
+    columns = {"cells": pd.Series("query", table.index)}
+    if labels is not None:
+        told = labels.set_axis(labels.index.astype(str)).reindex(table["id"]).reset_index(drop=True)
+        name = f"transferred {reference.data.label}"
+        columns = {name: told["curvae_label"], "unknown": told["curvae_unknown"]}
+    rows = np.sort(np.random.default_rng(0).permutation(len(table))[: pages.LIVE])
+    shown = whole.take(rows)
+    values = {name: one.where(own).iloc[rows].to_numpy() for name, one in columns.items() if one[own].notna().any()}
+    frames = stored_frames(reference.description, reference.embedding)
+
+    def draw(part: Embedding, place: int) -> list[Picture]:
+        projection = part.chart.project(part.points, None if frames is None else frames[place])
+        return [pages.map_picture(part, one, None, None, projection, name) for name, one in values.items()]
+
+    text = [f"Cells of the query have colours, the {len(known):,} of the reference are grey."]
+    if len(rows) < len(table):
+        text.append(f"A sample is shown: {len(rows):,} of {len(table):,} cells, chosen at random.")
+    tables = []
+    if labels is not None:
+        parts = {"all": labels, **{name: labels[labels["curvae_label"] == name] for name in labels["curvae_label"]}}
+        lines = [
+            [
+                name,
+                f"{len(part):,}",
+                f"{part['curvae_label_probability'].mean():.2f}",
+                f"{(part['curvae_unknown'] > _UNKNOWN).sum():,}" if part["curvae_unknown"].notna().all() else "–",
+            ]
+            for name, part in sorted(parts.items(), key=lambda one: -len(one[1]))
+        ]
+        tables = [Table([str(reference.data.label), "cells", "mean probability", "probably unknown"], lines)]
+        text.append(
+            "A label comes from the nearest cells of the reference, weighted by the overlap of their posteriors with "
+            f"that of the cell. A cell is probably unknown if the probability that it belongs to no part of the "
+            f"reference exceeds {_UNKNOWN:g}; whatever its label is, it should not be trusted then."
+        )
+    return Section("The query on the map", text, pages.by_factor(shown, draw), tables)
