@@ -73,7 +73,9 @@ def explain(run: Path, **asked: Any) -> CommandResult:
 )
 def lineage(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
     """Join groups of rows to a tree, and tell how far along it every row lies, how sure that is, and what changes."""
-    return CommandResult(*runs.lineage_run(run, reporter=reporter, **asked), runs.Step("view", (str(run),)))
+    found, lines = runs.lineage_run(run, reporter=reporter, **asked)
+    tree = {"lineage": Path(found["files"]["table"]).parent}
+    return CommandResult(found, lines, runs.Step("view", (str(run),), tree, "the tree on the interactive map"))
 
 
 @command(
@@ -468,6 +470,7 @@ def paper(reporter: Reporter, what: str, only: tuple[str, ...], **asked: Any) ->
         type=click.IntRange(min=0),
         default=0,
     ),
+    option("--lineage", help="Folder of curvae lineage: draw its tree, colour by pseudotime and branch.", type=FILE),
     option("--factor", help="Factor of a product to show, such as h1 or e2 (the first hyperbolic one)."),
     option("--find", help="Id of a row that a sample must include; repeatable.", metavar="ID", multiple=True),
     "force",
@@ -483,7 +486,7 @@ def view(reporter: Reporter, run: Path, **asked: Any) -> CommandResult:
         same = {
             "output": f"{run.resolve().name}-map.pdf",
             "anonymous": asked["anonymous"] or None,
-            **{name: asked[name] for name in ("rows", "missing", "label", "factor")},
+            **{name: asked[name] for name in ("rows", "missing", "label", "factor", "lineage")},
             "data": asked["data"] if asked["label"] else None,
         }
         following = runs.Step("view", (str(run),), same, "the map as a picture")

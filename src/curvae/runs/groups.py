@@ -22,7 +22,7 @@ from ..data.tables import batch_contexts, require_column
 from ..errors import CurvaeError
 from ..hierarchy import Drivers, Lineage, explain_along, find_lineage
 from ..hierarchy.lineages import calibrate, draw_places, require_groups
-from ..maps.embedding import Embedding, orient
+from ..maps.embedding import Embedding
 from ..plotting.pictures import bands, volcano
 from ..report import Picture, Section, Table
 from ..training import embed
@@ -31,7 +31,7 @@ from ..training.storage import Loaded, load_fitted, read_embedding, write_tables
 from . import pages
 from .run import SILENT, Reporter, Step, output_files, view_step, write_report
 from .trained import open_for, read_rows, stored_frames
-from .viewing import LARGEST, find_rows, open_rows, open_thinned, table_columns
+from .viewing import LARGEST, find_rows, frames_from_root, open_rows, open_thinned, table_columns
 
 __all__ = ["differential_run", "lineage_run", "map_run"]
 
@@ -163,13 +163,8 @@ def _verdict(found: Lineage) -> str:
 
 def _tree_section(embedding: Embedding, labels: NDArray[np.str_], found: Lineage, name: str, intervals: str) -> Section:
     """Show the tree on the map, seen from its root."""
-    rows = np.arange(len(embedding))
-    whole = Embedding(
-        np.concatenate([embedding.space, found.nodes.space]),
-        np.concatenate([embedding.sigma, found.nodes.sigma]),
-        embedding.factors,
-    )
-    frames = orient(whole, rows, np.zeros((len(rows), 2)), len(rows))
+    rows, whole = np.arange(len(embedding)), embedding.joined(found.nodes)
+    frames = frames_from_root(embedding, found.nodes)
     edges = [(int(above), node) for node, above in enumerate(found.tree.parent) if node]
 
     def draw(part: Embedding, place: int) -> list[Picture]:
@@ -392,11 +387,11 @@ def map_run(
     made = load_fitted(folder)
     sections = [
         _query_section(folder, loaded, made, labels),
-        # No place depends on what is trained, so neighbourhoods take no part in it, whatever the settings say.
+        # Neighbourhoods take no part in the training of a query, whatever the settings say.
         pages.training_section(
             replace(made.fitted, config=replace(made.fitted.config, neighbours="off")),
             made.embedding,
-            "what is trained of a query moves no cell",
+            "never in the training of a query",
         ),
         pages.data_section(data),
     ]
@@ -428,7 +423,9 @@ def _query_section(folder: Path, reference: Loaded, made: Loaded, labels: pd.Dat
         told = labels.set_axis(labels.index.astype(str)).reindex(table["id"]).reset_index(drop=True)
         name = f"transferred {reference.data.label}"
         columns = {name: told["curvae_label"], "unknown": told["curvae_unknown"]}
-    rows = np.sort(np.random.default_rng(0).permutation(len(table))[: pages.LIVE])
+    random = np.random.default_rng(0)
+    some = [random.permutation(np.flatnonzero(part))[: pages.LIVE // 2] for part in (own, ~own)]
+    rows = np.sort(np.concatenate(some))
     shown = whole.take(rows)
     values = {name: one.where(own).iloc[rows].to_numpy() for name, one in columns.items() if one[own].notna().any()}
     frames = stored_frames(reference.description, reference.embedding)
@@ -442,10 +439,10 @@ def _query_section(folder: Path, reference: Loaded, made: Loaded, labels: pd.Dat
         text.append(f"A sample is shown: {len(rows):,} of {len(table):,} cells, chosen at random.")
     tables = []
     if labels is not None:
-        parts = {"all": labels, **{name: labels[labels["curvae_label"] == name] for name in labels["curvae_label"]}}
+        parts = {"all": labels, **dict(list(labels.groupby("curvae_label")))}
         lines = [
             [
-                name,
+                str(name),
                 f"{len(part):,}",
                 f"{part['curvae_label_probability'].mean():.2f}",
                 f"{(part['curvae_unknown'] > _UNKNOWN).sum():,}" if part["curvae_unknown"].notna().all() else "–",

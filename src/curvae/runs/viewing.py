@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..data import Graph, Schema, load
 from ..data.dataset import Missing
 from ..data.files import (
+    EXACT,
     UNNAMED,
     Messages,
     count,
@@ -27,15 +28,16 @@ from ..data.files import (
     quoted,
     require_file,
     texts_of,
+    unguard,
 )
 from ..data.graph_data import steps_from
 from ..data.loading import BUILT_IN
 from ..data.tables import average_context, read_frame
 from ..errors import CurvaeError
-from ..hierarchy import explain
+from ..hierarchy import NamedTree, explain, read_tree
 from ..hierarchy.lineages import expected_rows
-from ..maps.charts import Projection
-from ..maps.embedding import Embedding, PlacedFactor
+from ..maps.charts import Frame
+from ..maps.embedding import Embedding, PlacedFactor, orient
 from ..plotting.pictures import edges_drawn
 from ..settings.factors import NAME
 from ..training import FittedGraph
@@ -317,6 +319,7 @@ class Shown:
         find: ids of rows that are on the map whatever sample of the rows it shows.
         rows: file of new rows to mark on the map, with the columns of the data that the run was trained on.
         missing: what to do with new rows that lack values; as the run did by default.
+        lineage: folder of `curvae lineage`, whose tree is drawn with its root at the centre.
     """
 
     show: Sequence[str] = ()
@@ -330,6 +333,7 @@ class Shown:
     find: Sequence[str] = ()
     rows: str | None = None
     missing: Missing | None = None
+    lineage: Path | None = None
 
     def check(self, run: Path, graph: bool, page: bool) -> None:
         """Raise for what a map of a `graph` or of rows, on a `page` or in a picture, cannot show."""
@@ -361,6 +365,10 @@ class Shown:
                 graph and self.rows is not None,
                 f"{run} holds a model of a graph, whose map shows its nodes; leave out `rows=…`",
             ),
+            (
+                graph and self.lineage is not None,
+                f"{run} holds a model of a graph, which has no lineages; leave out `lineage=…`",
+            ),
         ):
             if refused:
                 raise CurvaeError(reason)
@@ -379,7 +387,8 @@ def view_run(
         what: it shows; see `Shown`.
     """
     shown, new = Shown(**what), []
-    parts = run.resolve().name, "map", shown.factor, shown.rows and Path(shown.rows).name.split(".")[0]
+    tree = "lineage" if shown.lineage else None
+    parts = run.resolve().name, "map", shown.factor, tree, shown.rows and Path(shown.rows).name.split(".")[0]
     target = output_file(output, Path(f"{'-'.join(filter(None, parts))}.html"), force, _WRITERS)
     description, page = read_description(run), target.suffix.lower() == ".html"
     shown.check(run, fitted_class(description) is FittedGraph, page)
@@ -405,21 +414,35 @@ def _view(
     if total > own and (shown.thumbnails or shown.explain):
         option = "thumbnails" if shown.thumbnails else "explain"
         raise CurvaeError(f"{run} has {total:,} rows, of which a map shows a sample; leave out `{option}=True`")
-    embedding, projection = _project_factor(description, whole, shown.factor)
     facts = description.get("data", {})
     schema = None if facts.get("schema") is None else Schema.from_json(facts["schema"])
     matched = _matched(shown, table, own, schema)
+    frames, tree, root = stored_frames(description, whole), None, description.get("root")
+    if shown.lineage is not None:
+        tree, nodes, told = _read_lineage(run, shown.lineage, table["id"][:own], whole)
+        frames, root = frames_from_root(whole, nodes), str(tree.names[0])
+        told = told.reindex([*table["id"][:own], *[None] * (len(table) - own)])
+        told["branch"] = told["branch"].replace(root, "root") if shown.anonymous else told["branch"]
+        matched = {**matched, **{str(name): told[name].to_numpy() for name in told}}
+        shown = replace(shown, show=(*shown.show, "pseudotime", "branch"))
+    factors = [factor.name for factor in whole.placed]
+    place = _shown_factor(whole, shown.factor)
+    embedding = whole.parts[place]
+    chart, frame = embedding.chart, None if frames is None else frames[place]
+    projection, hierarchy = chart.project(embedding.points, frame), None
+    if tree is not None and frame is not None:
+        at = chart.page.to_lorentz(chart.place(frame, nodes.parts[place].points))
+        hierarchy = at, list(zip(tree.parent[1:].tolist(), range(1, len(tree)), strict=True))
     columns = _columns(table, matched, str(facts.get("label") or "label"), shown)
     images = _images(run, shown, description, schema) if shown.thumbnails else None
     edges = _read_edges(run, own) if graph and total == own else None
     columns = columns or _steps(description, table["id"].to_numpy(np.str_), edges, shown.anonymous)
-    names = [factor.name for factor in whole.placed]
-    name, root = embedding.placed[0].name, None if shown.anonymous else description.get("root")
+    name, root = factors[place], None if shown.anonymous else root
     sample = f"a sample by density is shown: {own:,} of {total:,} rows"
     if total > own:
         reporter.say(f"{sample}; to have a row in it for sure, give `find=…`")
-    if len(names) > 1:
-        others = " or ".join(f'`factor="{other}"`' for other in names if other != name)
+    if len(factors) > 1:
+        others = " or ".join(f'`factor="{other}"`' for other in factors if other != name)
         reporter.say(f"the map shows the factor {name} of the product; for another give {others}")
     joined = "" if edges is None else f", {count(edges.shape[1], 'edge')}"
     thinned = edges is not None and edges.shape[1] > _MOST_EDGES
@@ -431,7 +454,7 @@ def _view(
         if total > own
         else "",
         f"Found among all rows: {', '.join(shown.find)}" if shown.find else "",
-        f"This is the factor {name}, and distances are those along it" if len(names) > 1 else "",
+        f"This is the factor {name}, and distances are those along it" if len(factors) > 1 else "",
         f"{root} is at the centre" if root is not None else "",
         pages.capital(projection.sentence) if embedding.dim > 2 else "",
     ]
@@ -444,6 +467,7 @@ def _view(
         expected=_expected(run, whole, total) if shown.explain else {},
         new=np.arange(len(table)) >= own if new else None,
         edges=None if edges is None else edges_drawn(edges.T, _MOST_EDGES).T,
+        hierarchy=hierarchy,
         anonymous=shown.anonymous,
         title=str(description.get("source", {}).get("name", run.resolve().name)),
         about=[text for text in about if text],
@@ -459,16 +483,45 @@ def _read_edges(run: Path, nodes: int) -> NDArray[np.int64]:
     return edges.numpy()
 
 
-def _project_factor(
-    description: Mapping[str, Any], embedding: Embedding, asked: str | None
-) -> tuple[Embedding, Projection]:
-    """Project the factor that is shown, as reports draw it: the one asked for, or the first that is moved as a disc."""
-    parts = {part.placed[0].name: part for part in embedding.parts}
-    name = asked or next((name for name, part in parts.items() if part.chart.motion == "disc"), next(iter(parts)))
-    if name not in parts:
-        raise CurvaeError(f"the space of the run has no factor {name!r}; it has {quoted(parts)}")
-    shown, frames = parts[name], stored_frames(description, embedding)
-    return shown, shown.chart.project(shown.points, None if frames is None else frames[list(parts).index(name)])
+def _shown_factor(embedding: Embedding, asked: str | None) -> int:
+    """Return the place of the factor that is shown: the one asked for, or the first that is moved as a disc."""
+    motions = {factor.name: factor.chart.motion for factor in embedding.placed}
+    name = asked or next((name for name, motion in motions.items() if motion == "disc"), next(iter(motions)))
+    if name not in motions:
+        raise CurvaeError(f"the space of the run has no factor {name!r}; it has {quoted(motions)}")
+    return list(motions).index(name)
+
+
+def _read_lineage(
+    run: Path, folder: Path, ids: pd.Series[Any], whole: Embedding
+) -> tuple[NamedTree, Embedding, pd.DataFrame]:
+    """Read what `curvae lineage` wrote of a run, whose map begins with the rows with these ids.
+
+    Returns:
+        The tree, its nodes at the Fréchet means of the groups, and a table of the rows by their ids.
+    """
+    file = folder / "lineage.csv"
+    require_file(file, "result of curvae lineage")
+    texts = "id", "group", "branch"
+    table = pd.read_csv(file, dtype=dict.fromkeys(texts, str), keep_default_na=False, **EXACT)
+    if lacking := {*texts, "pseudotime"} - set(table):
+        raise CurvaeError(f"{file} lacks {quoted(sorted(lacking))}; give the folder that curvae lineage wrote")
+    tree, rows = read_tree(folder / "tree.nwk"), table.assign(**{name: table[name].map(unguard) for name in texts})
+    rows, places = rows.set_index("id"), list[Any]()
+    groups = rows["group"].reindex(ids).to_numpy()
+    for name in tree.names.tolist():
+        own = np.flatnonzero(groups == name)
+        own = own if own.size else np.flatnonzero(ids == name)
+        if not own.size:
+            raise CurvaeError(f"{run} has no rows of {name!r}, a node of the tree in {folder}; give the lineages of it")
+        places.append(whole.take(own).centre)
+    return tree, replace(whole.take(np.zeros(len(tree), np.intp)), space=np.concatenate(places)), rows
+
+
+def frames_from_root(embedding: Embedding, nodes: Embedding) -> tuple[Frame, ...]:
+    """Return the frames in which the first of the nodes of a tree is at the centre of the map of every factor."""
+    rows = np.arange(len(embedding))
+    return orient(embedding.joined(nodes), rows, np.zeros((len(rows), 2)), len(rows))
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
