@@ -415,16 +415,15 @@ def _view(
         option = "thumbnails" if shown.thumbnails else "explain"
         raise CurvaeError(f"{run} has {total:,} rows, of which a map shows a sample; leave out `{option}=True`")
     facts = description.get("data", {})
+    label = str(facts.get("label") or "label")
     schema = None if facts.get("schema") is None else Schema.from_json(facts["schema"])
     matched = _matched(shown, table, own, schema)
     frames, tree, root = stored_frames(description, whole), None, description.get("root")
     if shown.lineage is not None:
-        tree, nodes, told = _read_lineage(run, shown.lineage, table["id"][:own], whole)
+        tree, nodes, told = _read_lineage(run, shown, table["id"][:own], whole, label)
         frames, root = frames_from_root(whole, nodes), str(tree.names[0])
-        told = told.reindex([*table["id"][:own], *[None] * (len(table) - own)])
-        told["branch"] = told["branch"].replace(root, "root") if shown.anonymous else told["branch"]
-        matched = {**matched, **{str(name): told[name].to_numpy() for name in told}}
-        shown = replace(shown, show=(*shown.show, "pseudotime", "branch"))
+        matched = {**matched, **told}
+        shown = replace(shown, show=(*shown.show, *list(told)[:2]))
     factors = [factor.name for factor in whole.placed]
     place = _shown_factor(whole, shown.factor)
     embedding = whole.parts[place]
@@ -433,7 +432,7 @@ def _view(
     if tree is not None and frame is not None:
         at = chart.page.to_lorentz(chart.place(frame, nodes.parts[place].points))
         hierarchy = at, list(zip(tree.parent[1:].tolist(), range(1, len(tree)), strict=True))
-    columns = _columns(table, matched, str(facts.get("label") or "label"), shown)
+    columns = _columns(table, matched, label, shown)
     images = _images(run, shown, description, schema) if shown.thumbnails else None
     edges = _read_edges(run, own) if graph and total == own else None
     columns = columns or _steps(description, table["id"].to_numpy(np.str_), edges, shown.anonymous)
@@ -493,29 +492,34 @@ def _shown_factor(embedding: Embedding, asked: str | None) -> int:
 
 
 def _read_lineage(
-    run: Path, folder: Path, ids: pd.Series[Any], whole: Embedding
-) -> tuple[NamedTree, Embedding, pd.DataFrame]:
+    run: Path, shown: Shown, ids: pd.Series[Any], whole: Embedding, label: str
+) -> tuple[NamedTree, Embedding, dict[str, Any]]:
     """Read what `curvae lineage` wrote of a run, whose map begins with the rows with these ids.
 
     Returns:
-        The tree, its nodes at the Fréchet means of the groups, and a table of the rows by their ids.
+        The tree, its nodes at the Fréchet means of the groups, and columns, pseudotime and branch first; one that is
+        called as the label has another name.
     """
-    file = folder / "lineage.csv"
+    assert shown.lineage is not None
+    file, texts = shown.lineage / "lineage.csv", ("id", "group", "branch")
     require_file(file, "result of curvae lineage")
-    texts = "id", "group", "branch"
     table = pd.read_csv(file, dtype=dict.fromkeys(texts, str), keep_default_na=False, **EXACT)
     if lacking := {*texts, "pseudotime"} - set(table):
         raise CurvaeError(f"{file} lacks {quoted(sorted(lacking))}; give the folder that curvae lineage wrote")
-    tree, rows = read_tree(folder / "tree.nwk"), table.assign(**{name: table[name].map(unguard) for name in texts})
-    rows, places = rows.set_index("id"), list[Any]()
-    groups = rows["group"].reindex(ids).to_numpy()
+    table = table.assign(**{name: table[name].map(unguard) for name in texts}).set_index("id")
+    table = table.reindex([*ids, *[None] * (len(whole) - len(ids))])
+    tree, places = read_tree(file.with_name("tree.nwk")), list[Any]()
     for name in tree.names.tolist():
-        own = np.flatnonzero(groups == name)
+        own = np.flatnonzero(table["group"] == name)
         own = own if own.size else np.flatnonzero(ids == name)
         if not own.size:
-            raise CurvaeError(f"{run} has no rows of {name!r}, a node of the tree in {folder}; give the lineages of it")
+            raise CurvaeError(f"{run} has no rows of {name!r}, a node of the tree of {file}; give lineages of this run")
         places.append(whole.take(own).centre)
-    return tree, replace(whole.take(np.zeros(len(tree), np.intp)), space=np.concatenate(places)), rows
+    if shown.anonymous:
+        table["branch"] = table["branch"].replace(str(tree.names[0]), "root")
+    names = dict.fromkeys(["pseudotime", "branch", *map(str, table)])
+    columns = {f"{name} (lineage)" if name == label else name: table[name].to_numpy() for name in names}
+    return tree, replace(whole.take(np.zeros(len(tree), np.intp)), space=np.concatenate(places)), columns
 
 
 def frames_from_root(embedding: Embedding, nodes: Embedding) -> tuple[Frame, ...]:
