@@ -8,10 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.sparse import csr_array
 
 from cell_files import write_h5ad
+from curvae import PoincareBall
+from curvae.data.files import EXACT
 from curvae.hierarchy import read_tree
+from curvae.runs import view_run
 from running import curvae, refused, undrawn, untouched
 
 MODEL = (
@@ -121,3 +125,56 @@ def test_what_is_wrong_is_one_line():
     refused("lineage", "run", "--draws", "5", says=["--draws must be at least 19 for a 90 % interval, got 5"])
     Path("file").write_text("", encoding="utf-8")
     refused("lineage", "run", "-o", "file", says=["file is a file; give a folder with -o"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_tree_on_the_interactive_map():
+    with undrawn():
+        found = curvae("lineage", "run", "--root", "stem", "-n", "2", "-o", "out")
+    assert found.out.splitlines()[-1].startswith("next: curvae view run --lineage out")
+    assert curvae("view", "run", "--lineage", "out").code == 0 and Path("run-map-lineage.html").exists()
+    _, view = view_run(Path("run"), Path("map.html"), lineage=Path("out"))
+    table, run = (pd.read_csv(name, **EXACT) for name in ("out/lineage.csv", "run/embedding.csv"))
+    assert list(view.columns) == ["kind", "pseudotime", "branch"] and "stem is at the centre" in view.about
+    np.testing.assert_array_equal(view.columns["pseudotime"], table["pseudotime"])
+    np.testing.assert_array_equal(view.columns["branch"], table["branch"])
+    # The nodes are the means of the groups, the root is at the centre, and an isometry moved the rows.
+    ball, names = PoincareBall(2, view.c), read_tree(Path("out/tree.nwk")).names.tolist()
+    nodes, edges = ball.from_lorentz(view.hierarchy[0]), [(names[a], names[b]) for a, b in view.hierarchy[1]]
+    rows = ball.from_lorentz(torch.as_tensor(view.points))
+    assert sorted(edges) == [("stem", "left"), ("stem", "right")] and nodes[0].abs().max() < 1e-9
+    for name, node in zip(names, nodes, strict=True):
+        mean = ball.frechet_mean(rows[torch.from_numpy((table["group"] == name).to_numpy())])
+        torch.testing.assert_close(node, mean, rtol=1e-6, atol=1e-6)
+    own = torch.from_numpy(run[["ball_1", "ball_2"]].to_numpy())
+    torch.testing.assert_close(ball.dist(rows[1:], rows[:-1]), ball.dist(own[1:], own[:-1]), rtol=1e-6, atol=1e-9)
+    # New rows have no pseudotime, and a picture takes its colours from it.
+    _, view = view_run(Path("run"), Path("new.html"), lineage=Path("out"), rows="t.csv", show=("high",))
+    assert list(view.columns) == ["kind", "high", "pseudotime", "branch"]
+    assert np.isnan(view.columns["pseudotime"][-3 * ROWS :]).all() and len(view.columns["branch"]) == 6 * ROWS
+    assert curvae("view", "run", "--lineage", "out", "--label", "pseudotime", "-o", "map.png").code == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_lineages_from_a_row_of_a_product_and_of_other_runs():
+    words = ("--id", "name", *MODEL, "--epochs", "2", "--space", "h2,e1", "-o", "two")
+    with undrawn():
+        assert curvae("fit", "t.csv", "--label", "kind", *words).code == 0
+        asked = ("--groups", "half", "--data", "more.csv", "--root", "r3", "-n", "2", "-o", "out")
+        assert curvae("lineage", "two", *asked).code == 0
+    for factor, width in (("h1", 2), ("e2", 2)):
+        _, view = view_run(Path("two"), Path(f"{factor}.html"), lineage=Path("out"), factor=factor)
+        nodes = view.hierarchy[0]
+        assert nodes.shape == (3, width) and nodes[0].abs().max() < 1e-9 and len(view.hierarchy[1]) == 2
+        assert "r3 is at the centre" in view.about and set(view.columns["branch"]) <= {"r3", "odd", "even"}
+    # The id of the root, which is a name of a branch, is left out with all others.
+    _, view = view_run(Path("two"), Path("hidden.html"), lineage=Path("out"), anonymous=True)
+    assert set(view.columns["branch"]) <= {"root", "odd", "even"} and "r3" not in view.html()
+    refused("view", "cells", "--lineage", "out", says=["cells has no rows of", "give lineages of this run"])
+    refused("view", "run", "--lineage", "none", says=["there is no result of curvae lineage none/lineage.csv"])
+    Path("none").mkdir()
+    Path("none/lineage.csv").write_text("id,group\nr1,odd\n", encoding="utf-8")
+    refused("view", "run", "--lineage", "none", says=["none/lineage.csv lacks 'branch', 'pseudotime'"])
+    Path("g.edges").write_text("a b\nb c\nc d\nd a\n", encoding="utf-8")
+    assert curvae("graph", "g.edges", "--splits=0", "--epochs=1", "--set=hidden=4", "-o", "graph", "-q").code == 0
+    refused("view", "graph", "--lineage", "out", says=["which has no lineages; leave out --lineage"])
