@@ -32,8 +32,8 @@ from curvae.plotting import bands, latent_map
 # ## Cells
 #
 # The counts are simulated, so that the answers are known. A root divides into two
-# branches, and each of these into two, measured in three batches that shift every gene.
-# Two batches are the reference, without the cells of "branch 2/2"; the third is kept for
+# branches, and each of these into two, measured in three batches that shift genes. Two
+# batches are the reference, without the cells of "branch 2/2"; the third is kept for
 # the end.
 
 # %%
@@ -93,8 +93,8 @@ for ax, (name, values) in zip(axes, colours.items(), strict=True):
 # %% [markdown]
 # ## How sure is that?
 #
-# Intervals of 90 % come from the posterior of each cell, calibrated on cells whose counts
-# were split in two. Below, the cells of one branch in their order; beside them, the mean
+# Intervals of 90 % come from the posterior of each cell, calibrated on cells whose
+# counts were split in two. Below, some cells of one branch in their order, and the mean
 # pseudotime of every type.
 
 # %%
@@ -127,9 +127,9 @@ drawn = bands(ax, genes["pseudotime"].unique(), curves)
 # %% [markdown]
 # ## Cells of a new batch
 #
-# The third batch has cells of all types, "branch 2/2" among them. Only what is told the
-# new batch is trained; the known cells stay where they are. Every cell gets the label of
-# its neighbours, and the probability that it belongs to nothing the reference knows.
+# The third batch has cells of all types, "branch 2/2" among them. Only what is told
+# the new batch is trained; the known cells stay where they are. Every cell gets the
+# label of its neighbours, and the probability that it belongs to nothing known.
 
 # %%
 query = cells[new].copy()
@@ -151,7 +151,7 @@ blank = [None] * len(places)
 figure, axes = plt.subplots(1, 2, figsize=(10, 4))
 colours = {
     "transferred label": np.array([*blank, *labels["curvae_label"]], dtype=object),
-    "probability of being unknown": np.array([*blank, *labels["curvae_unknown"]], float),
+    "probably unknown": np.array([*blank, *labels["curvae_unknown"]], dtype=float),
 }
 for ax, (name, values) in zip(axes, colours.items(), strict=True):
     latent_map(ax, disc, points, values, hierarchy=(nodes, edges), title=name)

@@ -398,16 +398,7 @@ def map_run(
     title, verdict = f"{file.name} on the map of {run.resolve().name}", f"{'; '.join(lines)}."
     following, seed = reporter.command(view_step(folder)), made.description["seed"]
     write_report(
-        page,
-        title,
-        verdict,
-        "neutral",
-        model.warnings_,
-        sections,
-        seed,
-        reporter.started,
-        following,
-        reporter.words,
+        page, title, verdict, "neutral", model.warnings_, sections, seed, reporter.started, following, reporter.words
     )
     lines += [*([] if labels is None else [f"labels: {folder / LABELS}"]), f"report: {page}"]
     return {**found, "report": str(page)}, lines, Step("view", (str(folder),))
