@@ -683,7 +683,7 @@ class SphericalUniform(Validated):
         batch_shape: torch.Size = torch.Size(),
     ) -> None:
         self.dim = check_dim(dim)
-        super().__init__(batch_shape, torch.Size([dim]), validate_args, dtype or torch.get_default_dtype(), device)
+        super().__init__(batch_shape, torch.Size([dim]), validate_args, dtype, device)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> constraints.Constraint:

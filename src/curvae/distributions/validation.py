@@ -107,12 +107,12 @@ class Validated(Distribution):
         batch_shape: torch.Size,
         event_shape: torch.Size,
         validate_args: bool | None,
-        dtype: torch.dtype,
-        device: torch.device | str | None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
     ) -> None:
         # torch's own check of the arguments fails under vmap: a subclass calls those above instead.
         super().__init__(batch_shape, event_shape, validate_args=False)
-        self.dtype, self.device = dtype, device
+        self.dtype, self.device = dtype or torch.get_default_dtype(), device
         self._strict = bool(validate_args)
         self._validate_args = bool(Distribution._validate_args) if validate_args is None else validate_args
 

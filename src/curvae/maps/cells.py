@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-_DISTANCES = 1 << 24  # that are computed at a time
+_DISTANCES = 1 << 21  # that are computed at a time
 _FEWEST_KNOWN, _KNOWN = 50, 2000  # rows of a reference that tell how far to trust neighbours, at least and at most
 _POWERS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0)  # of overlaps
 _PARTS = (0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)  # of the frequencies of labels in their probabilities

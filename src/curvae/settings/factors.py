@@ -35,8 +35,9 @@ NAME = r"[a-z]\d+"
 _FACTOR = re.compile(r"([a-z])([0-9]{1,9})(?::(\S+))?")
 
 
-_LETTERS = " or ".join(f"{letter} for {kind.meaning}" for letter, kind in LETTERS.items())
-_GRAMMAR = f"write {_LETTERS} with a dimension, such as h2, h2:1.2, h2:learn, s1 or h2,e3"
+def _grammar() -> str:
+    letters = " or ".join(f"{letter} for {kind.meaning}" for letter, kind in LETTERS.items())
+    return f"write {letters} with a dimension, such as h2, h2:1.2, h2:learn, s1 or h2,e3"
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def parse_space(text: str) -> tuple[FactorSettings, ...]:
         ['h2:0.5', 'e3']
     """
     if not isinstance(text, str):
-        raise CurvaeError(f"`space` must be a text; {_GRAMMAR}; got {text!r}", parameter="space", value=text)
+        raise CurvaeError(f"`space` must be a text; {_grammar()}; got {text!r}", parameter="space", value=text)
     return tuple(_factor(part.strip(), text) for part in text.split(","))
 
 
@@ -120,10 +121,10 @@ def _factor(text: str, space: str) -> FactorSettings:
 
     found = _FACTOR.fullmatch(text)
     if found is None or int(found[2]) < 1:
-        raise wrong(f"must be a product of factors: {_GRAMMAR}; got {space!r}")
+        raise wrong(f"must be a product of factors: {_grammar()}; got {space!r}")
     kind, dim, given = found[1], int(found[2]), found[3]
     if kind not in LETTERS:
-        raise wrong(f"{space!r} has a factor of the unknown kind {kind}; {_GRAMMAR}")
+        raise wrong(f"{space!r} has a factor of the unknown kind {kind}; {_grammar()}")
     meaning, default, _ = LETTERS[kind]
     if default is None and given is not None:
         raise wrong(f"{space!r}: a {meaning} factor has no curvature; write {kind}{dim}")

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -69,6 +69,9 @@ def losses(
         rows = rows if weight is None else rows * weight
         return rows.mean(-1) if kept is None else (rows * kept).sum(-1) / kept.sum(-1)
 
+    missed = None
+    if pull is not None and isinstance(terms, MapTerms):
+        missed = mean(_missed(terms, pull))
     reconstruction, kl = terms[0], terms[1]
     if config.objective == "iwae":
         loss = mean(math.log(kl.shape[-2]) - torch.logsumexp(reconstruction - kl, -2))
@@ -76,7 +79,7 @@ def losses(
         loss = (beta * kl - reconstruction).mean((-2, -1))
     else:
         loss = mean((beta * kl - reconstruction).mean(-2))
-    return loss + mean(_missed(terms, pull)) if pull is not None and isinstance(terms, MapTerms) else loss
+    return loss if missed is None else loss + missed
 
 
 def _missed(terms: MapTerms, pull: Tensor) -> Tensor:
@@ -86,7 +89,9 @@ def _missed(terms: MapTerms, pull: Tensor) -> Tensor:
 
 def figures_by_name(means: Sequence[float]) -> Record:
     """Name the mean figures of an epoch."""
-    return {"elbo": means[0] - means[1], **dict(zip(("reconstruction", "kl", "neighbours"), means, strict=False))}
+    reconstruction, kl, *missed = means
+    found = {"elbo": reconstruction - kl, "reconstruction": reconstruction, "kl": kl}
+    return {**found, "neighbours": missed[0]} if missed else found
 
 
 def figures(
@@ -174,20 +179,24 @@ class Adam:
     ) -> None:
         self._tensors, self._falls = tensors, list(falls)
         self.moments = {name: (torch.zeros_like(t), torch.zeros_like(t)) for name, t in tensors.items()}
-        self.beta2, device = beta2, next(iter(tensors.values())).device
-        # Where a captured step reads them; on CUDA Adam takes rates in single precision.
-        real: Any = {"dtype": torch.float32 if device.type == "cuda" else torch.float64, "device": device}
-        self._ends = torch.tensor([fall.end for fall in falls], **real)
-        self._spans = torch.tensor([fall.span for fall in falls], **real)
+        self.beta2, self._shapes = beta2, {name: t.shape for name, t in tensors.items()}
+        device = next(iter(tensors.values())).device
+        cuda = device.type == "cuda"
+        # What a captured step reads lies where it lies.
+        self._ends, self._spans = (
+            torch.tensor([getattr(fall, name) for fall in falls], device=device) if cuda else None
+            for name in ("end", "span")
+        )
         self._shares: Tensor | None = None
         self._kept: dict[str, tuple[Tensor, Tensor]] = {}
         self._groups: list[_Group] = []
         alike: dict[GroupOptions, list[str]] = {}
         for name in leaves:
             alike.setdefault(options.get(name, GroupOptions()), []).append(name)
-        for rate, run in groupby(range(len(rates)), rates.__getitem__):
-            places = list(run)
-            part = slice(places[0], places[-1] + 1)
+        end = 0
+        for rate, run in groupby(rates):
+            part = slice(end, end + len(list(run)))
+            end = part.stop
             whole = part == slice(0, len(rates))
             for choice, names in alike.items():
                 own = [leaves[name] if whole else leaves[name].detach()[part] for name in names]
@@ -195,23 +204,25 @@ class Adam:
                     [self.moments[name][side][part].view(p.shape) for name, p in zip(names, own, strict=True)]
                     for side in (0, 1)
                 )
-                counts = [torch.zeros((), dtype=torch.float32, device=device) for _ in own]
+                counts = [torch.zeros((), dtype=torch.float32, device=p.device) for p in own]
                 start = rate * choice.factor
-                current = torch.tensor(start, **real) if falls else start
-                self._groups.append(_Group(part, names, start, current, choice.decay, own, first, second, counts))
+                lies = torch.tensor(start, device=device) if falls and cuda else start
+                self._groups.append(_Group(part, names, start, lies, choice.decay, own, first, second, counts))
 
     @property
     def state(self) -> list[Tensor]:
         """All tensors that a step changes besides the parameters."""
-        return [*chain(*self.moments.values()), *chain(*(group.counts for group in self._groups))]
+        moments = [moment for pair in self.moments.values() for moment in pair]
+        return moments + [count for group in self._groups for count in group.counts]
 
     def load(self, moments: Mapping[str, tuple[Tensor, Tensor]], step: int) -> None:
         """Set the state, after `step` steps."""
         for name, pair in moments.items():
             for own, other in zip(self.moments[name], pair, strict=True):
                 own.copy_(other)
-        for count in chain(*(group.counts for group in self._groups)):
-            count.fill_(float(step))
+        for group in self._groups:
+            for count in group.counts:
+                count.fill_(float(step))
 
     def keep(self, places: Mapping[str, Tensor]) -> None:
         """Let numbers of some parameters stay as they are from now on; masks tell which, by the name of the parameter.
@@ -228,17 +239,26 @@ class Adam:
     def set_fall(self, model: int, fall: Fall) -> None:
         """Let the rate of a model fall from now on."""
         self._falls[model] = fall
-        self._ends[model], self._spans[model] = fall.end, fall.span
+        if self._ends is not None and self._spans is not None:
+            self._ends[model], self._spans[model] = fall.end, fall.span
 
     def anneal(self) -> None:
         """Set the rates of the next step."""
         if not self._falls:
             return
-        shares = ((self._ends - self._groups[0].counts[0]) / self._spans).clamp(0.0, 1.0)
-        self._shares = None if self.falls_together else shares.float()
-        share = shares[0] if self._shares is None else torch.ones_like(shares[0])
+        done = self._groups[0].counts[0]
+        if self._ends is not None and self._spans is not None:
+            shares = ((self._ends - done) / self._spans).clamp(0.0, 1.0)
+            self._shares = None if self.falls_together else shares
+            share = shares[0] if self._shares is None else torch.ones_like(shares[0])
+            for group in self._groups:
+                group.rate.copy_(share * group.start)  # type: ignore[union-attr]
+            return
+        each = [min(1.0, max(0.0, (fall.end - done.item()) / fall.span)) for fall in self._falls]
+        alike = len(set(each)) == 1
+        self._shares = None if alike else torch.tensor(each)
         for group in self._groups:
-            group.rate.copy_(share * group.start)  # type: ignore[union-attr]
+            group.rate = (each[0] if alike else 1.0) * group.start
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor]) -> None:
@@ -276,7 +296,7 @@ class Adam:
         """Return a gradient with the strides of its parameter: the fused optimiser walks through memory."""
         if (gradient.shape, gradient.stride()) == (parameter.shape, parameter.stride()):
             return gradient
-        return gradient.reshape(-1).view(self._tensors[name].shape)[models].view_as(parameter)
+        return gradient.reshape(-1).view(self._shapes[name])[models].view_as(parameter)
 
 
 Kind = TypeVar("Kind", bound=Settings)
@@ -546,8 +566,9 @@ class BatchEngine(Engine[VAE, Config]):
         terms = self.terms(rows, noise, parameters, buffers)
         loss = losses(terms, self.config, self.beta, rows.weight, self.pull, kept)
         loss = loss if fraction is None else loss * fraction
-        given = self.stack.leaves if parameters is None else parameters
-        gradients = torch.autograd.grad(loss.sum() if loss.dim() else loss, [given[name] for name in self.stack.leaves])
+        leaves = self.stack.leaves
+        leaves = leaves if parameters is None else {name: parameters[name] for name in leaves}
+        gradients = torch.autograd.grad(loss.sum() if loss.dim() else loss, list(leaves.values()))
         return gradients, loss.detach(), figures(terms, self.pull, rows.weight, kept)
 
     def differentiate_share(self, rows: Batch, noise: Tensor) -> tuple[Sequence[Tensor], Tensor, Tensor]:
@@ -564,12 +585,14 @@ class BatchEngine(Engine[VAE, Config]):
 
     def _own_rows(self, rows: Batch, noise: Tensor) -> tuple[Batch, Tensor]:
         """Return the rows of this process on the device, with their part of the noise of the batch."""
-        rows = rows.map(lambda part: part.to(self.stack.device))
+        device = self.stack.device
+        rows = rows.map(lambda part: part.to(device))
         assert rows.index is not None
         return rows, noise.index_select(2, rows.index[0])
 
     def _zeros(self) -> Tensor:
-        return torch.zeros(2 if self.pull is None else 3, len(self), dtype=torch.float64, device=self.stack.device)
+        rows = 2 if self.pull is None else 3
+        return torch.zeros(rows, len(self), dtype=torch.float64, device=self.stack.device)
 
     def learn(self, gradients: Sequence[Tensor], loss: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
         """Take a step down the gradients; returns the losses and the sums of the figures."""
@@ -619,15 +642,12 @@ class BatchEngine(Engine[VAE, Config]):
             return []
         count, size = len(self.validation), max(self.config.batch_size, _VALIDATION_ROWS)
         totals = self._zeros()[:2]
+        noise = self.windows(self._generators(None), count, size)
         with torch.no_grad():
-            for sums in self._steps(
-                False, self.validation, size, None, self.windows(self._generators(None), count, size)
-            ):
+            for sums in self._steps(False, self.validation, size, None, noise):
                 totals += sums
-        return [
-            {f"validation_{name}": value for name, value in figures_by_name(own).items()}
-            for own in (self.group.sum(totals).T.cpu() / count).tolist()
-        ]
+        means = (self.group.sum(totals).T.cpu() / count).tolist()
+        return [{f"validation_{name}": value for name, value in figures_by_name(own).items()} for own in means]
 
     def _steps(
         self,
@@ -664,14 +684,9 @@ class BatchEngine(Engine[VAE, Config]):
         noise = torch.zeros(len(stack), self.config.samples, size, stack.models[0].noise_dim, device=stack.device)
         if not training:
             return CapturedStep(self.evaluate, stack, source, noise)
+        state = [*stack.tensors.values(), *self.optimiser.state]
         return CapturedStep(
-            self.differentiate,
-            stack,
-            source,
-            noise,
-            self.learn,
-            state=[*stack.tensors.values(), *self.optimiser.state],
-            steps=self.total - self.step,
+            self.differentiate, stack, source, noise, self.learn, state=state, steps=self.total - self.step
         )
 
 
@@ -731,13 +746,14 @@ def padded(batch: Batch | Tensor, size: int) -> Any:
     filled = tree_map(lambda part: torch.cat([part, part[:, -1:].expand(-1, missing, *part.shape[2:])], 1), batch)
     if isinstance(batch, Tensor):
         return filled
-    # What fills up a batch is nobody's neighbour, and companions are whole.
-    others: dict[str, Tensor | Batch] = {} if batch.companions is None else {"companions": batch.companions}
+    others: dict[str, Tensor | Batch] = {}  # what fills up a batch is nobody's neighbour, and companions are whole
     for name in ("near", "far"):
         if (part := getattr(batch, name)) is not None:
             rows, companions = part.tensor_split([count], -1)
             wider = torch.cat([F.pad(rows, (0, missing), value=-1.0), companions], -1)
             others[name] = F.pad(wider, (0, 0, 0, missing), value=-1.0)
+    if batch.companions is not None:
+        others["companions"] = batch.companions
     return filled.joined(**others)
 
 
@@ -801,13 +817,8 @@ class CapturedStep:
             parameters: list[Tensor], buffers: list[Tensor], parts: list[Tensor], noise: Tensor, kept: Tensor
         ) -> Any:
             """Compute with plain lists of tensors, which compilers take."""
-            return compute(
-                tree_unflatten(parts, spec),
-                noise,
-                kept,
-                dict(zip(stack.tensors, parameters, strict=True)),
-                dict(zip(stack.buffers, buffers, strict=True)),
-            )
+            named = dict(zip(stack.tensors, parameters, strict=True)), dict(zip(stack.buffers, buffers, strict=True))
+            return compute(tree_unflatten(parts, spec), noise, kept, *named)
 
         leaves = parameters if update is None else [t.detach().requires_grad_() for t in parameters]
         compiled = device.type == "cuda" and steps * (_SAVED + _SAVED_EACH * len(stack)) > _COMPILING
