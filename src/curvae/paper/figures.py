@@ -529,16 +529,16 @@ def _draw_digits(configs: Sequence[Config], rows: int | None, test: int | None, 
     return _save(workspace, {"maps-digits": figure})
 
 
-def _page(result: Mapping[str, Any]) -> Page:
-    gallery = {f"{name}.png": CAPTIONS[name] for name in result["files"]}
-    return Page(f"{len(gallery)} figures.", "neutral", [], gallery=gallery)
-
-
 GALLERY = Experiment(
     "figures",
     "The paper's figures",
     _shards,
     lambda results: {"files": [name for result in results.values() for name in result["files"]]},
-    _page,
+    lambda result: Page(
+        f"{len(result['files'])} figures.",
+        "neutral",
+        [],
+        gallery={f"{name}.png": CAPTIONS[name] for name in result["files"]},
+    ),
     minutes=1,
 )
