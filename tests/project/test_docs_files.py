@@ -131,7 +131,7 @@ def _cell_file() -> str:
 
 
 def _batches() -> str:
-    for name, plate, rows in (("cells.h5ad", "p1", 60), ("new-cells.h5ad", "p2", 40)):
+    for name, plate, rows in (("cells.h5ad", "p1", 60), ("new-cells.h5ad", "p2", 40), ("atlas.h5ad", "p3", 40)):
         write_h5ad(Path(name), counts(rows), describe(rows).assign(plate=plate), layers={"counts": counts(rows)})
     return ""
 
