@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import cache
 from multiprocessing import get_all_start_methods
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import joblib
@@ -183,12 +184,28 @@ def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
     trained = [p for p in psutil.Process(owner.pid).children() if "LokyProcess" in " ".join(p.cmdline())]
     kill(owner)
     assert wait(owner)
-    psutil.wait_procs(trained, timeout=60)
-    # One that ended stays a zombie until the first process of the system, whose child it is now, asks for it.
-    alive = [process for process in trained if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    _, alive = psutil.wait_procs(trained, timeout=60)
     for process in alive:
         process.kill()
     assert len(trained) == 2 and not alive
+
+
+@pytest.mark.parametrize(("starter", "ends"), [(7, True), (8, False)])
+def test_a_process_whose_owner_ended_before_it_began(starter, ends, monkeypatch):
+    def end(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(fitting, "parent_process", lambda: SimpleNamespace(pid=starter))
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    monkeypatch.setattr(os, "kill", mock.Mock(side_effect=ProcessLookupError))
+    monkeypatch.setattr(os, "_exit", end)
+
+    def work(stack, listener):
+        listener.record(0, {"epoch": 1})
+        return []
+
+    with pytest.raises(SystemExit) if ends else nullcontext():
+        assert fitting._apart(work, [], "absent", 7) == ([], [])
 
 
 def test_by_default_there_is_a_process_for_every_core(monkeypatch):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -628,20 +629,32 @@ def default_jobs(device: torch.device | str) -> int:
 def _apart(
     work: Callable[..., list[Any]], stack: Sequence[TaskT], path: str, owner: int
 ) -> tuple[list[Any], list[str]]:
-    """Return the results and warnings of a stack, in a process that ends with the `owner` if that is its parent."""
+    """Return the results and warnings of a stack, in a process that ends with the `owner` if that started it."""
     torch.set_num_threads(1)
-    owned = os.getppid() == owner
+    started_by = parent_process()  # which may have ended by now
+    owned = started_by is not None and started_by.pid == owner
     warnings: list[str] = []
     # A worker on another machine does not see the file and does not count.
     counts = np.memmap(path, np.int64, "r+") if Path(path).exists() else None
 
     def tick(place: int, record: Record) -> None:
-        if owned and os.getppid() != owner:
+        if owned and _has_ended(owner):
             os._exit(1)  # it was killed, and nobody waits for the result
         if counts is not None:  # no fewer than before: another worker may start again
             counts[place] = max(counts[place], record["epoch"])
 
     return work(stack, Listener(tick, warnings.append)), warnings
+
+
+def _has_ended(owner: int) -> bool:
+    """Whether the process that started this one, maybe by way of another one, is gone."""
+    if os.getppid() == owner:
+        return False
+    try:
+        os.kill(owner, 0)  # sends nothing
+    except OSError:
+        return True
+    return False
 
 
 @contextmanager
