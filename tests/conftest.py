@@ -14,7 +14,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["MIMALLOC_PURGE_DELAY"] = "-1"  # memory is kept, not given back and asked for again
-os.environ["SCIPY_ARRAY_API"] = "1"  # without it scikit-learn skips its check of array API inputs
 
 import pytest
 

@@ -454,7 +454,8 @@ CHECKED = PoincareVAE(epochs=1, hidden=(8,), advanced={"importance_samples": 5})
 
 
 @parametrize_with_checks([CHECKED], expected_failed_checks=lambda estimator: UNEQUAL)
-def test_scikit_learn_conventions(estimator, check):
+def test_scikit_learn_conventions(estimator, check, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # without it the check of array API inputs is skipped
     check(estimator)
 
 

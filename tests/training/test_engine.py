@@ -190,6 +190,22 @@ def test_steps_are_those_of_adam():
         torch.testing.assert_close(tensor, expected, rtol=1e-12, atol=1e-14)
 
 
+def test_moments_are_never_subnormal_and_steps_are_those_of_torch():
+    """Of weights that get no gradient after some steps, and of one that always does."""
+    gradient = torch.tensor([[1.0, 1e-3, 1e-15, 0.5]])
+    tensors, known = {"w": torch.tensor([[1.0, -2.0, 3.0, 4.0]])}, torch.tensor([[1.0, -2.0, 3.0, 4.0]])
+    ours = Adam(tensors, tensors, [0.01], 0.9, {})
+    theirs = torch.optim.AdamW([known.requires_grad_()], 0.01, (0.9, 0.9), weight_decay=0.0, fused=True)
+    for step in range(1500):
+        known.grad = gradient * torch.tensor([step < 3, step < 300, step < 1, True])
+        ours.step({"w": known.grad})
+        theirs.step()
+        held = torch.stack(ours.moments["w"])
+        assert bool(((held == 0) | (held.abs() >= torch.finfo(held.dtype).tiny)).all())
+    torch.testing.assert_close(tensors["w"], known.detach(), rtol=0, atol=0)
+    assert bool((held[..., :3] == 0).all()) and bool((held[..., 3] > 0).all())
+
+
 def test_weights_of_the_encoder_decay_and_no_others():
     """Without gradients only decay moves anything."""
     x, config = rows(), replace(FALLING, weight_decay=2.0, cooldown=0.0)
