@@ -80,8 +80,8 @@ def double(configs, data, **how):
 
 
 def test_forty_models_learn_as_each_alone():
-    """Learning curves over 48 steps in float64, to 1e-4: seeds, numbers, data and splits of their own."""
-    base = replace(SMALL, epochs=6, batch_size=4)
+    """Learning curves over 24 steps in float64, to 1e-4: seeds, numbers, data and splits of their own."""
+    base = replace(SMALL, epochs=3, batch_size=4)
     configs = [
         replace(
             base,
@@ -98,7 +98,7 @@ def test_forty_models_learn_as_each_alone():
     found = double(configs, data, splits=splits)
     for i in (19, 36):
         alone = fit(configs[i], data[i], split=splits[i], dtype=torch.float64)
-        assert len(alone.history) * math.ceil(len(splits[i].train) / 4) == 48
+        assert len(alone.history) * math.ceil(len(splits[i].train) / 4) == 24
         np.testing.assert_allclose(curve(found[i]), curve(alone), rtol=1e-4)
         torch.testing.assert_close(weights(found[i]), weights(alone), rtol=1e-4, atol=1e-6)
         assert np.array_equal(found[i].scaling.scale, alone.scaling.scale)
@@ -179,13 +179,13 @@ def test_results_come_in_the_order_asked():
         {"posterior": "riemannian"},
         {"learning_rate": 0.04},
     ]
-    configs = [replace(SMALL, **change) for change in changes]
+    configs = [replace(SMALL, epochs=2, **change) for change in changes]
     told = []
     found = double(configs, rows(), progress=lambda done, total: told.append((done, total)))
     for config, one in zip(configs, found, strict=True):
         assert one.config == replace(config, likelihood="gaussian")
         assert_close(one, fit(config, rows(), dtype=torch.float64))
-    assert told == [(i, 30) for i in range(1, 31)] + [(30, 30)]
+    assert told == [(i, 20) for i in range(1, 21)] + [(20, 20)]
 
 
 def test_learning_rates_are_those_of_the_models():
@@ -403,8 +403,9 @@ def test_every_model_stops_where_it_would_alone():
     assert len(set(lengths)) > 3 and max(lengths) < 30
     for config, one in zip(configs, found, strict=True):
         assert_close(one, fit(config, rows(), dtype=torch.float64))
+        assert len(one.history) == one.last["epoch"] + 3
+    for config, one in list(zip(configs, found, strict=True))[::3]:
         best = one.last["epoch"]
-        assert len(one.history) == best + 3
         assert_close(
             replace(one, history=one.history[:best], config=replace(one.config, patience=None, epochs=best)),
             fit(replace(config, patience=None, epochs=best), rows(), dtype=torch.float64),
@@ -883,7 +884,7 @@ def test_a_longer_list_goes_on_with_what_there_is(tmp_path, often):
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])
 def test_another_number_of_processes_goes_on_with_the_same_stacks(tmp_path, often, before, after):
-    configs = seeds(6, replace(CHECKPOINT_SMALL, patience=2, epochs=4))
+    configs = seeds(6, replace(CHECKPOINT_SMALL, patience=2))
     with in_pieces(before):
         whole = fit_many(configs, rows())
         interrupted(9, configs, rows(), folder=tmp_path)
@@ -1041,22 +1042,24 @@ def test_one_training_killed_at_random_moments(tmp_path, whole_training):
     assert not wait(child(lambda: fit(CONFIG, X, folder=tmp_path / "trial")))
     typical = time.monotonic() - began
     random = np.random.default_rng(1)
-    interrupted = 0
-    for trial in range(5):
-        folder = tmp_path / str(trial)
+    killed = trials = 0
+    while killed < 2:  # beside others, a training may be over before its moment comes
+        folder, trials = tmp_path / str(trials), trials + 1
         process = child(lambda folder=folder: fit(CONFIG, X, folder=folder))
         time.sleep(random.uniform(min(0.02, typical / 2), typical))
         kill(process)
-        interrupted += wait(process)
+        killed += wait(process)
         assert_same(state(fit(CONFIG, X, folder=folder, resume=True)), whole_training)
-    assert interrupted >= 2
+        assert trials < 20
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("n", [1, 2, 3, 16])
+@pytest.mark.parametrize(("n", "after"), [(1, False), (2, False), (3, False), (16, False), (16, True)])
 @pytest.mark.usefixtures("_often")
 def test_kill_at_every_kind_of_write(tmp_path, whole_training, n, after):
-    """Writes alternate between records and weights; a kill between the two leaves one epoch more in the records."""
+    """Writes alternate between records and weights; a kill between the two leaves one epoch more in the records.
+
+    A kill before a write leaves what one after the write before it does, and the new file beside its place.
+    """
     assert killed_at_write(n, after, lambda: fit(CONFIG, X, folder=tmp_path))
     # And once more, in the resumed training.
     killed_at_write(2, after, lambda: fit(CONFIG, X, folder=tmp_path, resume=True))
@@ -1247,10 +1250,21 @@ def test_resume_goes_on_where_the_disk_was_full(table, finished):
     assert_same_runs(finished)
 
 
-@pytest.fixture
-def begun_run(table):
+@pytest.fixture(scope="module")
+def killed_run(tmp_path_factory):
     """A run that was killed after its second epoch."""
-    assert killed_at_write(6, False, lambda: curvae(*fit_command("-q", *OPTIONS)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("killed"))
+        patch.setattr(stacks, "_CHECKPOINT_EVERY", -1.0)
+        patch.setattr(stacks, "_CHECKPOINT_SHARE", math.inf)
+        write_table(Path("t.csv"), kind=list("xy") * 20)
+        assert killed_at_write(6, False, lambda: curvae(*fit_command("-q", *OPTIONS)))
+        return Path("run").resolve()
+
+
+@pytest.fixture
+def begun_run(table, killed_run):
+    shutil.copytree(killed_run, "run")
 
 
 @pytest.mark.usefixtures("_often")
