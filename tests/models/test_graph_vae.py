@@ -10,7 +10,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
-from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.func import functional_call, grad, grad_and_value, stack_module_state, vmap
 from torch.nn import functional as F
 
 from combining import every_pair
@@ -308,7 +308,8 @@ def test_gradients_equal_differences(edges, sampled, curvature):
     values = [dict(Likelihood(network).named_parameters())[name].detach().double().requires_grad_() for name in names]
     f = likelihood(network, pairs, names)
     assert torch.autograd.gradcheck(f, (S, *values), eps=1e-6, atol=1e-6, rtol=1e-6)
-    assert torch.autograd.gradgradcheck(f, (S, *values), atol=1e-4, rtol=1e-4, fast_mode=True)
+    if not sampled or c == 0.7:  # all pairs with every curvature and every model of edges, listed ones with some
+        assert torch.autograd.gradgradcheck(f, (S, *values), atol=1e-4, rtol=1e-4, fast_mode=True)
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
@@ -498,12 +499,11 @@ def test_samples_are_unbiased(present):
     network, count = model(0.7).double(), 600
     S = points(NODES, 3, 0.7).requires_grad_()
     generator = torch.Generator().manual_seed(3)
-    rows = []
     sampler = PairSampler(EDGES, NODES)
-    for _ in range(count):
-        value = network.log_likelihood(S, sampler.draw(4, present, generator))
-        rows.append(torch.cat([value.detach()[None], torch.autograd.grad(value, S)[0].flatten()]))
-    rows = torch.stack(rows)
+    samples = [sampler.draw(4, present, generator) for _ in range(count)]
+    each = Pairs(*(torch.stack(parts) for parts in zip(*samples, strict=True)))
+    slopes, values = vmap(grad_and_value(network.log_likelihood), in_dims=(None, 0))(S, each)
+    rows = torch.cat([values[:, None], slopes.flatten(1)], 1).detach()
     value = network.log_likelihood(S, EDGES)
     exact = torch.cat([value.detach()[None], torch.autograd.grad(value, S)[0].flatten()])
     error = rows.std(0) / math.sqrt(count)
@@ -607,7 +607,12 @@ def test_compiles_whole(sampled):
     network, adjacency, noise = model(0.7), normalised_adjacency(EDGES, NODES), torch.randn(1, NODES, 3)
     graph = GraphBatch(adjacency, PairSampler(EDGES, NODES).draw(7) if sampled else EDGES)
 
+    S = points(NODES, 3, 0.7).float().requires_grad_()
+    leaves = [S] if sampled else list(network.parameters())
+
     def loss():
+        if sampled:  # the rest of the model is the same
+            return network.log_likelihood(S, graph.pairs)
         reconstruction, kl = network.terms(graph, noise)
         return kl.sum() - reconstruction.sum()
 
@@ -616,7 +621,7 @@ def test_compiles_whole(sampled):
     # That the graph is whole shows without the next stage, which test_transforms takes.
     for f in (torch.compile(loss, fullgraph=True, backend="eager"), loss):
         value = f()
-        results.append([value, *torch.autograd.grad(value, list(network.parameters()))])
+        results.append([value, *torch.autograd.grad(value, leaves)])
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
@@ -630,9 +635,9 @@ def test_training_finds_the_edges(law, c):
     graph = torch.tensor(inside + [(size * k, size * ((k + 1) % count) + 1) for k in range(count)]).T
     n = size * count
     network, adjacency = model(c, law, nodes=n, dim=2), normalised_adjacency(graph, n)
-    optimiser = torch.optim.Adam(network.parameters(), 0.03)
+    optimiser = torch.optim.Adam(network.parameters(), 0.05)
     first = network.elbo(adjacency, graph, k=20).detach()
-    for _ in range(150):
+    for _ in range(90):
         optimiser.zero_grad()
         (-network.elbo(adjacency, graph)).backward()
         optimiser.step()
