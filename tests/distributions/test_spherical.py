@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cache
 
 import mpmath as mp
 import pytest
@@ -27,6 +28,7 @@ class Exact:
 
     def __init__(self, q: float, dim: int) -> None:
         self.p, self.n = mpf(-q), dim - 1
+        self.kernel = cache(self.kernel)  # the nodes are those of all moments
         end, half = mp.pi / mp.sqrt(self.p), 12 / mp.sqrt(1 + self.n * self.p)
         grid = torch.linspace(0.0, float(min(end, mp.sqrt(self.n) + 9)), 1001)[1:-1].tolist()
         mode = max(grid, key=lambda t: -t * t / 2 + self.n * math.log(math.sin(math.sqrt(-q) * t)))
