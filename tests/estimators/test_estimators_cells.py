@@ -283,7 +283,7 @@ def test_refined_posteriors_are_better_in_their_own_family(model, monkeypatch):
     network, batch = fitted.model, fitted.rows(model._data).batch(torch.arange(CELLS))
 
     before, after = network.head_outputs(batch), refined_outputs(network, batch, 40, rows=64)
-    noise = network.noise(1, 500, torch.Generator().manual_seed(7))
+    noise = network.noise(1, 200, torch.Generator().manual_seed(7))
 
     def elbo(head):
         with torch.no_grad():
@@ -316,7 +316,7 @@ def test_refined_posteriors_are_better_in_their_own_family(model, monkeypatch):
 def test_refined_estimates_agree_with_quadrature():
     made = trained(curvature=0, n_latent=1, neighbours="off", keys={})
     network, batch = made._fitted.model, made._fitted.rows(made._data).batch(torch.arange(CELLS))
-    grid = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+    grid = torch.linspace(-8, 8, 801, dtype=torch.float64)
     scale = float(made._fitted.figures[0].prior_scale)
     with torch.no_grad():
         joint = network.reconstruction((scale * grid)[:, None, None].expand(-1, CELLS, 1), batch)

@@ -397,7 +397,7 @@ def _place(monkeypatch, tmp_path):
     np.save("x.npy", STORED_X)
 
 
-@pytest.mark.parametrize("how", [{}, {"n_init": 2}, {"image_shape": (8, 10)}, {"neighbours": "off"}])
+@pytest.mark.parametrize("how", [{}, {"n_init": 2, "neighbours": "off"}, {"image_shape": (8, 10), "neighbours": "off"}])
 @pytest.mark.usefixtures("_place")
 def test_rows_on_disk_train_the_model_that_rows_in_memory_train(how, monkeypatch):
     class MemoryOrder(DiskRows):
@@ -426,7 +426,8 @@ def test_rows_on_disk_train_the_model_that_rows_in_memory_train(how, monkeypatch
 def test_a_table_keeps_the_names_of_its_columns():
     table = write_parquet(Path("x.parquet"), STORED_X)
     for memory in (MEMORY, None):
-        found = PoincareVAE(**HOW).fit(load("x.parquet", label="kind", id="cell", memory=memory)[0])
+        data, _ = load("x.parquet", label="kind", id="cell", memory=memory)
+        found = PoincareVAE(neighbours="off", **HOW | {"epochs": 1}).fit(data)
         assert found.feature_names_in_.tolist() == [f"g{i}" for i in range(COLUMNS)]
         assert found.transform(table.drop(columns=["kind", "cell"])).shape == (800, 2)
 

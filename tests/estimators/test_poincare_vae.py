@@ -62,16 +62,17 @@ def test_outputs_are_charts_of_the_same_points(x):
 
 
 @pytest.mark.parametrize("curvature", [0.0, 1.4])
-@pytest.mark.parametrize("output", ["ball", "tangent", "lorentz"])
-def test_inverse_transform_is_the_same_in_every_chart_and_in_original_units(x, output, curvature):
+def test_inverse_transform_is_the_same_in_every_chart_and_in_original_units(x, curvature):
     shifted = x * [1, 10, 100, 1000] + 1e4
-    fitted = PoincareVAE(curvature=curvature, output=output, **FAST).fit(shifted)
-    found = fitted.inverse_transform(fitted.transform(shifted))
-    assert found.shape == shifted.shape
-    plain = PoincareVAE(curvature=curvature, **FAST).fit(shifted)
-    np.testing.assert_allclose(found, plain.inverse_transform(plain.transform(shifted)), rtol=1e-6)
-    np.testing.assert_array_less(np.abs(found.mean(0) - shifted.mean(0)), shifted.std(0))
-    assert ((found.std(0) / shifted.std(0)) < 2).all()
+    made = []
+    for output in ("ball", "tangent", "lorentz"):
+        fitted = PoincareVAE(curvature=curvature, output=output, **FAST).fit(shifted)
+        found = fitted.inverse_transform(fitted.transform(shifted))
+        assert found.shape == shifted.shape
+        np.testing.assert_array_less(np.abs(found.mean(0) - shifted.mean(0)), shifted.std(0))
+        assert ((found.std(0) / shifted.std(0)) < 2).all()
+        np.testing.assert_allclose(found, (made or [found])[0], rtol=1e-6)
+        made.append(found)
 
 
 def test_points_that_are_none_are_refused(model):
@@ -199,7 +200,8 @@ def test_learned_curvature_is_that_of_the_kept_weights(x):
 
 def test_warnings_are_kept(x):
     noise = np.random.default_rng(0).normal(size=(60, 5))
-    found = PoincareVAE(hidden=(8,), epochs=60, learning_rate=0.02, random_state=0, advanced={"beta": 20.0}).fit(noise)
+    how = {"epochs": 30, "learning_rate": 0.04, "neighbours": "off", "advanced": {"beta": 20.0}}
+    found = PoincareVAE(hidden=(8,), random_state=0, **how).fit(noise)
     assert any("empty" in text for text in found.warnings_)
 
 

@@ -73,7 +73,7 @@ def outcome(x, seed=0, **options):
 
 
 def test_a_branching_diffusion_is_like_a_tree():
-    found = outcome(branching_diffusion(per_node=3).x[:381])
+    found = outcome(branching_diffusion(per_node=2).x[:254])
     assert found.outcome == "tree-like" and found.p_nesting <= 0.05 >= found.p_groups
     assert found.groups >= 20 and not found.curve and found.verdict == "found"
 
@@ -177,17 +177,17 @@ def toothed(teeth):
 def test_graphs():
     random = np.random.default_rng(0)
     made = {
-        "tree": nx.random_labeled_tree(100, seed=1),
-        "random": nx.gnm_random_graph(100, 200, seed=1),
-        "sparse": nx.gnm_random_graph(100, 110, seed=1),
+        "tree": nx.random_labeled_tree(70, seed=1),
+        "random": nx.gnm_random_graph(60, 120, seed=1),
+        "sparse": nx.gnm_random_graph(60, 66, seed=1),
         "groups": nx.relaxed_caveman_graph(8, 10, 0.1, seed=1),
-        "star": nx.star_graph(60),
-        "path": nx.path_graph(100),
+        "star": nx.star_graph(40),
+        "path": nx.path_graph(50),
         "stars": nx.disjoint_union_all([nx.star_graph(5), nx.path_graph(30), nx.star_graph(9)]),
         "comb": toothed(30),
         "twig": nx.from_edgelist([*nx.path_graph(30).edges, (15, 99)]),
         "ring": nx.from_edgelist([*nx.cycle_graph(30).edges, (15, 99)]),
-        "lattice": nx.convert_node_labels_to_integers(nx.grid_2d_graph(12, 12)),
+        "lattice": nx.convert_node_labels_to_integers(nx.grid_2d_graph(8, 8)),
     }
     found = {name: examine_links(load_graph(graph), random)[0].outcome for name, graph in made.items()}
     assert found == {
@@ -219,11 +219,11 @@ def test_graphs():
 
 @cache
 def diagnosed_tree():
-    return diagnose(load_graph(nx.balanced_tree(2, 6)))
+    return diagnose(load_graph(nx.balanced_tree(2, 5)))
 
 
 def test_diagnosis_of_a_tree_by_its_distances_and_as_a_graph():
-    found = diagnose_distances(hops(nx.balanced_tree(2, 6)))
+    found = diagnose_distances(hops(nx.balanced_tree(2, 5)))
     assert found.outcome == "tree-like" and found.delta.exact and found.delta.largest == 0
     assert found.sentence.startswith("Tree-like (p = 0.0") and "spectrum" in found.sentence
     # Room for twice the groups on a circle of radius ρ: sinh ρ = K/π, with two units each.
@@ -233,7 +233,7 @@ def test_diagnosis_of_a_tree_by_its_distances_and_as_a_graph():
     )
     graph = diagnosed_tree()
     assert graph.outcome == "tree-like" and graph.kind == "graph" and "degrees" in graph.sentence
-    assert graph.delta.mean == 0 and graph.delta.diameter == 12
+    assert graph.delta.mean == 0 and graph.delta.diameter == 10
     assert graph.scores[0].value == 0 and len(graph.scores[0].surrogates) == 79
 
 
@@ -254,10 +254,10 @@ def test_diagnosis_of_flat_rows_samples_and_repeats():
     assert found.outcome == "flat" and found.suggested == (0.0,) and "c·σ0² = 0" in found.sentence
     assert found.notes == ("400 of 600 rows were drawn at random for the test and the scores.",)
     assert len(found.sample) == 400 and found.merges.shape == (399, 4)
-    again = diagnose(data.x, seed=3)
-    assert again.to_json() == found.to_json()
     with few_surrogates():
-        assert diagnose(data.x, seed=4).delta.mean != found.delta.mean
+        one, again, other = (diagnose(data.x, seed=seed) for seed in (3, 3, 4))
+    assert again.to_json() == one.to_json()
+    assert other.delta.mean != found.delta.mean
     figures = found.to_json()
     assert figures["p_value"] == max(figures["p_groups"], figures["p_nesting"])
     assert figures["delta"]["relative_mean"] == pytest.approx(2 * found.delta.mean / found.delta.diameter)

@@ -271,7 +271,7 @@ def test_dispersions_of_simulated_cells_are_found():
     size = random.gamma(4.0, 500.0, 2500)
     mean = size[:, None] * share
     x = random.poisson(mean * random.gamma(theta, 1 / theta, mean.shape)).astype(float)
-    config = Config(likelihood="nb", hidden=(32,), neighbours="off", steps=300, learning_rate=4e-3)
+    config = Config(likelihood="nb", hidden=(32,), neighbours="off", steps=200, learning_rate=1e-2)
     fitted = fit(config, Arrays(x, size=x.sum(1), total=True))
     found = fitted.model.likelihood.log_dispersion.detach().exp().numpy()
     assert np.median(np.abs(found / theta - 1)) < 0.2
@@ -333,7 +333,7 @@ def test_dropouts_are_worth_telling_apart():
         data, found = Arrays(x, size=x.sum(1), total=True), []
         for likelihood in ("nb", "zinb"):
             config = Config(likelihood=likelihood, hidden=(16,), neighbours="off", dropout=0.0)
-            fitted = fit(replace(config, steps=60, batch_size=64, learning_rate=0.02), data)
+            fitted = fit(replace(config, steps=40, batch_size=64, learning_rate=0.02), data)
             found.append(likelihoods(fitted, data.take(fitted.split.validation), samples=20).mean)
         gained[name] = found[1] - found[0]
     assert gained["lost"] > 3.0
