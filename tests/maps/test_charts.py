@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -276,12 +277,16 @@ def test_an_estimator_in_a_circle(tmp_path):
 
 _KNOWN = {"settings/factors.py", "nn/space.py", "maps/charts.py"}
 _ROOMS = ("settings", "nn", "models", "data", "training", "maps", "hierarchy", "estimators", "runs", "cli")
+_ASKING = re.compile(r"""["'{}](h|e|h1|e1|he)["'{}]|\[he\]|Lorentz|PoincareBall""")
 _DRAWING = ("plotting", "viewer")  # which are given balls, and may make some
 
 
 def asks(path: Path, manifolds: bool) -> list[str]:
     """What in a module depends on the kind of a factor: its letter, or the manifold of hyperbolic factors."""
-    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    source = path.read_text("utf-8")
+    if not _ASKING.search(source):
+        return []  # parsing takes long
+    nodes = list(ast.walk(ast.parse(source)))
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     found = [text for text in texts if text in ("h", "e", "h1", "e1", "he") or "[he]" in text]
     called = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
