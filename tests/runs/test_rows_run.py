@@ -740,6 +740,10 @@ X = numbered(ROWS)
 ON_DISK = (*SMALL, "--batch-size", "128", "--memory", MEMORY)
 
 
+# For runs that are looked at for something else; neighbours take half of a short training.
+ALONE = (*ON_DISK, "--neighbours", "off")
+
+
 ROLES = ("--label", "kind", "--id", "cell")
 
 
@@ -815,7 +819,7 @@ def test_an_array_that_is_larger_than_the_memory_it_may_take(array_run):
 
 @pytest.mark.usefixtures("_place")
 def test_a_row_that_lies_on_disk_may_be_at_the_centre():
-    found = curvae("fit", "x.npy", *ON_DISK, "--root", "1150", "-o", "run")
+    found = curvae("fit", "x.npy", *ALONE, "--root", "1150", "-o", "run")
     assert found.code == 0, found.err
     written = table("run/embedding.csv")
     place = written.loc[written["id"] == "1150", ["map_1", "map_2"]]
@@ -856,9 +860,11 @@ def test_changes_between_rows_are_those_of_rows_in_memory(array_run, monkeypatch
 
 @pytest.mark.usefixtures("_place")
 def test_a_map_is_judged_on_a_sample(parquet_run):
-    whole = pd.concat([pd.read_parquet(f"parts/{i}.parquet") for i in range(2)])
-    whole.to_parquet("whole.parquet", index=False)
-    told = [curvae("judge", data, "run", *ROLES, "--json") for data in ("whole.parquet", "parts")]
+    Path("some").mkdir()
+    for i in range(2):
+        write_parquet(Path("some", f"{i}.parquet"), X[250 * i : 250 * (i + 1)], start=250 * i)
+    write_parquet(Path("whole.parquet"), X[:500])
+    told = [curvae("judge", data, "run", *ROLES, "--json") for data in ("whole.parquet", "some")]
     expected, found = (json.loads(answer.out) for answer in told)
     assert found == expected, told
     table("run/embedding.csv")[["ball_1", "ball_2"]].to_csv("plain.csv", index=False)  # rows in their order
@@ -879,7 +885,7 @@ def test_a_map_is_judged_on_a_sample(parquet_run):
 @pytest.mark.usefixtures("_place")
 def test_a_text_table_is_converted():
     write_parquet(Path("x.parquet"), X[:700], group=64).to_csv("x.csv", index=False)
-    answer = curvae("fit", "x.csv", *ROLES, *ON_DISK, "-o", "run")
+    answer = curvae("fit", "x.csv", *ROLES, *ALONE, "-o", "run")
     assert answer.code == 0 and "700 rows are read from disk" in answer.err, answer.err
     found = table("run/embedding.csv")
     assert found["id"].tolist() == [f"c{i}" for i in range(700)]
@@ -891,11 +897,11 @@ def test_a_text_table_is_converted():
 @pytest.mark.usefixtures("_place")
 def test_a_copy_that_is_kept_is_used_again():
     write_parquet(Path("x.parquet"), X[:700], group=64)
-    assert curvae("fit", "x.parquet", *ROLES, *ON_DISK, "--cache", "kept", "-o", "run").code == 0
+    assert curvae("fit", "x.parquet", *ROLES, *ALONE, "--cache", "kept", "-o", "run").code == 0
     assert len(list(Path("kept").glob("*/values"))) == 1 and "cache" not in config()["source"]
     with mock.patch("curvae.data.spool._Writer.write", side_effect=AssertionError):
         again = curvae("embed", "run", "x.parquet", "--memory", MEMORY, "--cache", "kept", "-o", "again.csv")
-        other = curvae("fit", "x.parquet", *ROLES, *ON_DISK, "--cache", "kept", "-o", "other")
+        other = curvae("fit", "x.parquet", *ROLES, *ALONE, "--cache", "kept", "-o", "other")
     assert again.code == other.code == 0, (again.err, other.err)
     same_table(table("other/embedding.csv"), table("run/embedding.csv"))
 
@@ -904,7 +910,7 @@ def test_a_copy_that_is_kept_is_used_again():
 @pytest.mark.usefixtures("_place")
 def test_a_sparse_matrix_on_disk(compressed):
     save_npz("x.npz", csr_array(X), compressed=compressed)
-    answer = curvae("fit", "x.npz", *ON_DISK, "-o", "run")
+    answer = curvae("fit", "x.npz", *ALONE, "-o", "run")
     assert answer.code == 0 and "rows are read from disk" in answer.err, answer.err
     assert len(table("run/embedding.csv")) == ROWS
 
@@ -970,7 +976,7 @@ def test_gaps_are_filled_in_pieces(trained):
     x[np.random.default_rng(5).random(x.shape) < 0.01] = np.nan
     x[:, 0] = np.arange(ROWS)
     write_parquet(Path("x.parquet"), x, group=200)
-    curvae("fit", "x.parquet", *ROLES, "--missing", "model", *ON_DISK, "-o", "run")
+    curvae("fit", "x.parquet", *ROLES, "--missing", "model", *ALONE, "-o", "run")
     few = ("--samples", "20")
     plain = curvae("impute", "run", "x.parquet", *few, "-o", "plain.csv")
     found = curvae("impute", "run", "x.parquet", *few, "--memory", MEMORY, "-o", "pieces.csv")
@@ -1022,6 +1028,7 @@ def test_every_row_is_as_likely_in_a_sample(monkeypatch):
 def test_curvatures_are_compared_on_all_rows(monkeypatch):
     monkeypatch.setattr("curvae.training.comparison._SHOWN", 40)
     few = ["--epochs=1", "--hidden=4", "--set=posterior=wrapped", "--repeats=3", "--curvatures=1", "--jobs=1"]
+    few.append("--set=neighbours=off")
     answer = curvae("compare", "x.npy", "--memory", MEMORY, *few, "-o", "run")
     assert answer.code == 0 and "1,200 rows are read from disk" in Path("run/report.html").read_text(), answer.err
     assert config()["data"]["rows"] == ROWS and config()["source"]["memory"] == MEMORY
@@ -1079,7 +1086,7 @@ def test_what_works_in_memory_works_on_disk(asked):
     if "drop" in asked:
         x[5, 1] = np.nan
     np.save("gaps.npy", x)
-    found = curvae("fit", "gaps.npy", *ON_DISK, *asked, "-o", "run")
+    found = curvae("fit", "gaps.npy", *ALONE, *asked, "-o", "run")
     assert found.code == 0, found.err
     assert len(table("run/embedding.csv")) == ROWS - ("drop" in asked)
 
@@ -1088,7 +1095,7 @@ def test_what_works_in_memory_works_on_disk(asked):
 def test_the_memory_of_the_machine_decides_by_default(monkeypatch):
     monkeypatch.setattr(memory, "_UNKNOWN", 4 * 10**6)
     monkeypatch.setattr(memory, "_installed", lambda: None)
-    assert curvae("fit", "x.npy", *SMALL, "--batch-size", "128", "-o", "run").code == 0
+    assert curvae("fit", "x.npy", *SMALL, "--batch-size", "128", "--neighbours", "off", "-o", "run").code == 0
     assert config()["source"]["memory"] == "1MB"
     assert "--memory" not in config()["command"]
 

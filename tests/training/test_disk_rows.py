@@ -312,7 +312,7 @@ def test_steps_that_could_be_captured_are_the_plain_ones():
     for kind in (BatchEngine, CapturedEngine):
         rows = DiskRows(Rows(opened().arrays, Scaling.standard(X)), torch.from_numpy(split.train))
         one = kind([build(task.config, task.layout)], [task.config], rows)
-        found.append(torch.stack([one.epoch(number).means for number in range(5)]))
+        found.append(torch.stack([one.epoch(number).means for number in range(3)]))
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
 
 
@@ -359,7 +359,7 @@ def test_a_file_that_breaks_in_the_middle_of_an_epoch(whole, tmp_path, often, br
 def test_a_table_that_was_copied_may_change_and_be_read_again(tmp_path, often):
     """The training goes on with the copy; resumed, it needs the data of its start."""
     folder = write_parts("parts", mixed_table(600).drop(columns=["time", "patient"]))
-    data, config = lambda: load(folder, memory=MEMORY, **MIXED)[0], replace(CONFIG, epochs=8, epoch_steps=3)
+    data, config = lambda: load(folder, memory=MEMORY, **MIXED)[0], replace(CONFIG, epochs=5, epoch_steps=3)
     expected = state(fit(config, data()))
     content = (folder / "1.parquet").read_bytes()
 

@@ -56,9 +56,13 @@ CASES = {
     ),
 }
 CASES["flat_conv"] = replace(CASES["conv"][0], space="e2"), CASES["conv"][1]
-# Those that between them have all that is special in a graph: factors of both kinds, covariates, likelihoods in parts;
-# convolutions. A file takes some seconds.
-WRITTEN = ("mixed", "flat_conv")
+CASES["mixed_gaps"] = (
+    CASES["mixed"][0],
+    replace(CASES["mixed"][1], x=np.concatenate([GAPS, YES, KINDS], 1), missing=True),
+)
+# Those that between them have all that is special in a graph: factors of both kinds, covariates, likelihoods in parts,
+# missing values; convolutions. A file takes some seconds.
+WRITTEN = ("mixed_gaps", "flat_conv")
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +75,25 @@ def trained():
             config, data = CASES[name]
             held[name] = fit(config, data, device="cpu")
         return held[name]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def parts(trained):
+    """Encoder and decoder of a case."""
+    return cache(lambda name: portable(trained(name)))
+
+
+@pytest.fixture(scope="module")
+def exported():
+    """The program of one of `parts`, which takes seconds to trace; writing it to a file does not change it."""
+    held = {}
+
+    def get(part):
+        if id(part) not in held:
+            held[id(part)] = export_part(part)
+        return held[id(part)]
 
     return get
 
@@ -95,9 +118,9 @@ def assert_close(found, wanted):
     assert error.max() < 1e-5, error.max()
 
 
-def check(fitted, data, run):
+def check(fitted, parts, data, run):
     """Compare what `run` finds with the library; it takes a part and its inputs by name."""
-    encoder, decoder = portable(fitted)
+    encoder, decoder = parts
     place, mean = expected(fitted, data)
     space, ball = run(encoder, inputs(encoder, data, None))
     assert_close(space, place.space)
@@ -117,16 +140,16 @@ def as_module(part, values):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_modules_agree_with_the_library(name, trained):
-    check(trained(name), CASES[name][1], as_module)
+def test_modules_agree_with_the_library(name, trained, parts):
+    check(trained(name), parts(name), CASES[name][1], as_module)
 
 
 @pytest.mark.filterwarnings("ignore:`isinstance\\(treespec:FutureWarning")  # of torch itself, while it loads
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 @pytest.mark.compiled
-def test_programs_of_torch_run_for_any_number_of_rows(trained):
+def test_programs_of_torch_run_for_any_number_of_rows(trained, parts, exported):
     def run(part, values):
-        program = torch.export.load(io.BytesIO(torch_bytes(export_part(part)))).module()
+        program = torch.export.load(io.BytesIO(torch_bytes(exported(part)))).module()
         with torch.no_grad():
             one = program(**as_tensors({name: value[:1] for name, value in values.items()}))
             found = program(**as_tensors(values))
@@ -135,7 +158,7 @@ def test_programs_of_torch_run_for_any_number_of_rows(trained):
             torch.testing.assert_close(a, b[:1], rtol=1e-5, atol=1e-6 * float(b.std()))
         return [t.numpy() for t in found]
 
-    check(trained("gaps"), CASES["gaps"][1], run)
+    check(trained("mixed_gaps"), parts("mixed_gaps"), CASES["mixed_gaps"][1], run)
 
 
 @pytest.fixture(scope="module")
@@ -153,11 +176,11 @@ def _one_registry():
 @pytest.mark.compiled
 @pytest.mark.usefixtures("_one_registry")
 @pytest.mark.parametrize("name", WRITTEN)
-def test_onnx_files_agree_with_the_library(name, trained):
+def test_onnx_files_agree_with_the_library(name, trained, parts, exported):
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
     def run(part, values):
-        session = runtime.InferenceSession(onnx_bytes(part, export_part(part)), providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(onnx_bytes(part, exported(part)), providers=["CPUExecutionProvider"])
         assert [one.name for one in session.get_inputs()] == list(part.inputs)
         assert [one.name for one in session.get_outputs()] == list(part.outputs)
         found = session.run(None, values)
@@ -166,7 +189,7 @@ def test_onnx_files_agree_with_the_library(name, trained):
             np.testing.assert_allclose(a, b[:1], rtol=1e-5, atol=1e-6 * b.std())
         return found
 
-    check(trained(name), CASES[name][1], run)
+    check(trained(name), parts(name), CASES[name][1], run)
 
 
 def test_missing_values_are_filled_where_the_model_does_not_know_them(trained):
