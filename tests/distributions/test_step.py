@@ -102,7 +102,7 @@ def test_against_arbitrary_precision(law, dim, c):
     z, kl = draw_and_divergence(u, scale, noise, tensor(c), tensor(PRIOR_SCALE), law)
     density = log_wrapped if law is WrappedNormal else log_riemannian
     origin = [mp.mpf(0)] * dim
-    with mp.workdps(50):
+    with mp.workdps(30):
         for i in range(len(u)):
             centre = ball_exp(origin, vector(u[i] / 2), mpf(c))
             point, sigma = lorentz_to_ball(vector(z[i]), mpf(c)), mpf(scale[i, 0])

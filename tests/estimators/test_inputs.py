@@ -19,7 +19,7 @@ from curvae.training.rows import DiskRows, RowPool, StackedRows
 from disk_data import COLUMNS, MEMORY, mixed_table, numbered, write_parquet
 from running import SMALL, curvae
 
-FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "advanced": {"importance_samples": 20}, "random_state": 0}
+FAST = {"hidden": (8,), "epochs": 2, "batch_size": 20, "advanced": {"importance_samples": 20}, "random_state": 0}
 
 
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -44,7 +44,7 @@ def model():
 def test_a_frame_is_read_as_the_command_line_reads_a_table(model, tmp_path):
     mixed().to_csv(tmp_path / "t.csv", index=False)
     data, schema = load(tmp_path / "t.csv", categorical=["ward", "stage"])
-    config = Config(hidden=(8,), epochs=3, batch_size=16, seed=0)
+    config = Config(hidden=(8,), epochs=2, batch_size=20, seed=0)
     assert model._schema.blocks == schema.blocks == (0, 0, 0, 3, 2, 1, 1)
     assert [one["elbo"] for one in fit(config, data).history] == [one["elbo"] for one in model.history_]
     assert model.likelihood_ == "mixed" and model.n_features_in_ == 7

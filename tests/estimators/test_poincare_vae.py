@@ -26,7 +26,7 @@ from sklearn.utils.estimator_checks import (
 
 from curvae import CurvaeError, Lorentz, PoincareBall, PoincareVAE
 
-FAST = {"hidden": (8,), "epochs": 3, "batch_size": 16, "advanced": {"importance_samples": 40}, "random_state": 0}
+FAST = {"hidden": (8,), "epochs": 2, "batch_size": 25, "advanced": {"importance_samples": 40}, "random_state": 0}
 
 
 def rows(n=50, columns=4, seed=0):
