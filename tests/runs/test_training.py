@@ -222,13 +222,28 @@ def _files(tmp_path, monkeypatch):
     Path("edges.csv").write_text("a,b\nb,c\nc,d\nd,a\na,c\nd,e\ne,f\nf,a\n")
 
 
-FIT = ("fit", "t.csv", "-o", "run", "-q", *SMALL)
+FIT = ("fit", "t.csv", "-o", "run", "-q", *SMALL, "--neighbours", "off")
 
 
 GRAPH = ("graph", "edges.csv", "-o", "run", "-q", "--set", "hidden=8", "--epochs", "2", "--splits", "0")
 
 
-COMPARE = ("compare", "t.csv", "-o", "run", "-q", "--repeats", "3", "--curvatures", "1", "--jobs", "1", *SMALL)
+COMPARE = (
+    "compare",
+    "t.csv",
+    "-o",
+    "run",
+    "-q",
+    "--repeats",
+    "3",
+    "--curvatures",
+    "1",
+    "--jobs",
+    "1",
+    *SMALL[:2],
+    "--epochs",
+    "1",
+)
 
 
 @pytest.mark.parametrize("words", [FIT, GRAPH, COMPARE], ids=lambda words: words[0])

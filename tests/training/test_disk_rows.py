@@ -262,7 +262,7 @@ def test_training_map_and_likelihood_are_those_of_rows_in_memory(case):
 
 @pytest.mark.usefixtures("_memory_order")
 def test_a_comparison_is_that_of_rows_in_memory():
-    table = mixed_table(400)[["a", "b", "age", "batch"]]
+    table = mixed_table(200)[["a", "b", "age", "batch"]]
     config = replace(CONFIG, epochs=2, epoch_steps=None)
     table.to_parquet("whole.parquet", index=False)
     roles = {"covariates": ["batch"]}
@@ -272,7 +272,7 @@ def test_a_comparison_is_that_of_rows_in_memory():
     for one, other in zip(found.repeats, expected.repeats, strict=True):
         assert one.validation == pytest.approx(other.validation, rel=1e-6)
         assert one.test == pytest.approx(other.test, rel=1e-6)
-    splits = {config.seed + i: random_split(400, 0.1, 0.2, config.seed + i) for i in range(3)}
+    splits = {config.seed + i: random_split(200, 0.1, 0.2, config.seed + i) for i in range(3)}
     criteria = [faithfulness_criterion(hierarchy.Rows(np.asarray(data.x)), one, splits) for one in (found, expected)]
     assert criteria[0].repeats[0].test == pytest.approx(criteria[1].repeats[0].test, rel=1e-6)
 
