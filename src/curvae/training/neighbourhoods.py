@@ -248,7 +248,7 @@ def neighbourhood(rows: Rows, index: NDArray[np.int64], model: VAE, kind: Neighb
         closest = np.argpartition(distances, k - 1, axis=1)[:, :k]
         graph = neighbour_graph(np.take_along_axis(index_of, closest, 1), np.take_along_axis(distances, closest, 1))
         del index_of, distances, closest
-        most = count if count <= _ALL_PAIRS else min(_LANDMARKS, max(1, 30_000_000 // count))
+        most = count if count <= _ALL_PAIRS else min(count, _LANDMARKS, max(1, 30_000_000 // count))
         ends = np.round(np.cumsum([0, *map(len, groups)]) * (most / count)).astype(int)
         marks, far = np.empty(most, np.int64), np.full((count, most), -1.0, np.float32)
         for own, start, stop in zip(groups, ends, ends[1:], strict=False):
