@@ -14,8 +14,8 @@ from scipy.sparse import csr_array
 from curvae import CellVAE, CurvaeError
 from curvae.data import Arrays
 from curvae.hierarchy import parse_newick
-from curvae.hierarchy.lineages import calibrate, draw_places, times_along
-from curvae.training import embed
+from curvae.hierarchy.lineages import calibrate, draw_places, find_lineage, times_along
+from curvae.training import embed, fit
 
 anndata = pytest.importorskip("anndata")
 # anndata 0.12 asks pandas 3 for options that are going to be removed.
@@ -98,6 +98,60 @@ def test_the_root_may_be_a_cell_and_cells_may_be_others(model):
     assert model.lineage(groups="kind", adata=other[:45].copy(), draws=19).chosen
 
 
+def test_a_single_training_is_calibrated_and_drawn_once(model, found):
+    model, _ = model
+    groups = np.asarray(model.adata.obs["group"].astype(object).fillna(""), dtype=str)
+    arrays, placed, random = Arrays.of(model._data), embed(model._fitted, model._data), np.random.default_rng(0)
+    factor = calibrate(model._fitted, partial(embed, model._fitted), arrays, placed, groups, "start", 0)
+    draws = [draw_places(model._fitted, placed, random, factor(arrays)) for _ in range(25)]
+    same = find_lineage(placed, groups, "start", draws=draws)
+    assert found.calibrated and not same.calibrated and found.newick() == same.newick()
+    for name in ("pseudotime", "low", "high", "probability", "branch", "support", "drawn"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(same, name))
+
+
+def test_further_trainings_widen_intervals(model, found, monkeypatch):
+    model, time = model
+    own, trained = model.adata.copy(), []
+    monkeypatch.setattr(
+        "curvae.estimators.cells.fit", lambda *how, **more: trained.append((how, more)) or fit(*how, **more)
+    )
+    pooled = model.lineage("start", repeats=2, adata=own)
+    (((config, data), more),) = trained
+    assert config == replace(model._fitted.config, seed=1) and data is model._data
+    assert more["split"] is model._fitted.split
+    widths = [(one.high - one.low).mean() for one in (found, pooled)]
+    assert widths[1] >= widths[0] and pooled.times.shape == (50, 240) and pooled.calibrated
+    assert (pooled.low <= pooled.pseudotime).all() and (pooled.pseudotime <= pooled.high).all()
+    assert np.corrcoef(pooled.pseudotime, time)[0, 1] > 0.8 and (pooled.pseudotime != found.pseudotime).any()
+    assert (pooled.tree.height == found.tree.height).all() and (pooled.drawn == found.drawn).all()
+    np.testing.assert_allclose(pooled.probability.sum(1), 1)
+    # What is written is called as that of a single training.
+    assert list(own.obs) == list(model.adata.obs) and own.uns.keys() == model.adata.uns.keys()
+    assert (own.obs["curvae_pseudotime"] == pooled.pseudotime).all()
+
+
+def test_repeats_that_cannot_be(model, tmp_path, monkeypatch):
+    model, _ = model
+    model.save(tmp_path / "run")
+    for loaded in (CellVAE.load(tmp_path / "run"), CellVAE.load(tmp_path / "run", model.adata[::-1].copy())):
+        with pytest.raises(CurvaeError, match="`repeats` needs the cells of the training; load the model with them"):
+            loaded.lineage("start", draws=19, repeats=2, adata=model.adata.copy())
+    query, _ = cells(60, seed=5)
+    query.obs["plate"] = "new"
+    mapped = CellVAE.load_query_data(query, model)
+    mapped.train(max_epochs=1)
+    with pytest.raises(CurvaeError, match="`repeats` means nothing to the model of a query"):
+        mapped.lineage(groups="group", draws=19, repeats=2)
+    with pytest.raises(CurvaeError, match="^`repeats` must be a whole number of at least 1, got 0$") as error:
+        model.lineage("start", repeats=0)
+    assert error.value.parameter == "repeats"
+    failed = replace(model._fitted, failure="the loss is not finite")
+    monkeypatch.setattr("curvae.estimators.cells.fit", lambda *how, **more: failed)
+    with pytest.raises(CurvaeError, match="^training 2 of 3 ended early: the loss is not finite$"):
+        model.lineage("start", repeats=3)
+
+
 def coverage(place, fitted, cells, found, factor):
     """Share of cells of which 0 lies among the differences of draws of two fresh halves, split gene by gene."""
     random, drawn = np.random.default_rng(123), []
@@ -125,7 +179,9 @@ def test_intervals_hold_and_widen_as_totals_fall(model, monkeypatch, wrong):
     arrays = Arrays.of(model._read(other, None, decode=False))
     factors = []
     monkeypatch.setattr("curvae.estimators.cells.embed", place)
-    monkeypatch.setattr("curvae.estimators.cells.calibrate", lambda *how: factors.append(calibrate(*how)) or factors[0])
+    monkeypatch.setattr(
+        "curvae.hierarchy.lineages.calibrate", lambda *how: factors.append(calibrate(*how)) or factors[0]
+    )
     found = model.lineage("start", adata=other)
     (factor,) = factors
     raw = coverage(place, model._fitted, arrays, found, lambda _: 1.0)

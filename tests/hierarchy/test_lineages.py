@@ -10,7 +10,7 @@ import torch
 
 from curvae.errors import CurvaeError
 from curvae.hierarchy import find_lineage, parse_newick
-from curvae.hierarchy.lineages import nearest_on_tree
+from curvae.hierarchy.lineages import nearest_on_tree, pool_lineages
 from curvae.maps.embedding import Embedding, PlacedFactor
 
 SPACES = {
@@ -280,6 +280,39 @@ def test_newick_has_the_support_of_every_edge():
         assert again[name] == pytest.approx(height, rel=1e-8)
     stored = found.to_json()
     assert stored["root"] == "n0" and len(stored["edges"]) == 6 and stored["edges"][0]["parent"] == "n0"
+
+
+def test_lineages_of_two_trainings_are_pooled():
+    """By hand: two trees of groups without spread, of which the second is three times as large and has c at the root;
+    and a row e that is on the way to b in the first, and on that to c in the second."""
+    first = np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 2.0], [2.0, -2.0], [1.0, 0.0]]).repeat([5, 5, 5, 5, 1], 0)
+    second = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 12.0], [6.0, -6.0], [0.0, 6.0]]).repeat([5, 5, 5, 5, 1], 0)
+    groups, found = np.array([*"abcd", ""]).repeat([5, 5, 5, 5, 1]), []
+    shifts = np.linspace(-0.4, 0.4, 20)
+    for place, way in ((first, [1.0, 0.0]), (second, [0.0, 5.0])):
+        draws = np.repeat(place[None], 20, 0)
+        draws[:, -1] += shifts[:, None] * way
+        found.append(find_lineage(at(place, SPACES["e2"]), groups, "a", draws=draws))
+    assert pool_lineages(found[:1]) is found[0]
+    pooled = pool_lineages(found)
+    scale = (5 * (2 * 6 + 2 * 4 * 12) + 1 * 6) / (5 * (6 * 6 + 2 * 12 * 12) + 6 * 6)
+    times = (np.array([0, 2, 4, 4]).repeat(5) + scale * np.array([0, 6, 12, 12]).repeat(5)) / 2
+    np.testing.assert_allclose(pooled.pseudotime, [*times, (1 + scale * 6) / 2], atol=1e-5)
+    low, high = np.quantile([*(1 + shifts), *(scale * (6 + 5 * shifts))], [0.05, 0.95], method="weibull")
+    assert (pooled.low[-1], pooled.high[-1]) == pytest.approx((low, high), abs=1e-5)
+    assert (pooled.low <= pooled.pseudotime).all() and (pooled.pseudotime <= pooled.high).all()
+    # Of the first tree only the edge from b to c is lacking in the second.
+    names = pooled.tree.names.tolist()
+    assert pooled.newick().replace("[0.5]", "[1]") == found[0].newick()
+    assert dict(zip(names, pooled.support.tolist(), strict=True)) == {"a": 1.0, "b": 1.0, "c": 0.5, "d": 1.0}
+    on = dict(zip(pooled.branches, pooled.probability[-1].tolist(), strict=True))
+    assert on == {"a": 0.0, "b": 0.5, "c": 0.5, "d": 0.0}
+    # Rows at d: the second tree has no fork at b, and d is a node of that branch.
+    assert pooled.branches[pooled.branch[19]] == "d" and pooled.probability[19].max() == 1.0
+    # The same twice is the same.
+    twice = pool_lineages([found[1], found[1]])
+    assert (twice.support == found[1].support).all() and (twice.probability == found[1].probability).all()
+    np.testing.assert_allclose(twice.pseudotime, found[1].pseudotime, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

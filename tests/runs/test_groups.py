@@ -113,6 +113,25 @@ def test_roots_and_groups_from_elsewhere():
 
 
 @pytest.mark.usefixtures("folder")
+def test_further_trainings_of_a_run():
+    with undrawn():
+        for number in ("1", "2"):
+            words = ("--root", "stem", "--data", "c.h5ad", "-n", "2", "--repeats", number, "-o", number)
+            found = curvae("lineage", "cells", *words)
+            assert found.code == 0, found.err
+    assert "means of 2 trainings, and their intervals hold draws of all" in found.out
+    assert "These trees are of 2 trainings." in Path("2/report.html").read_text("utf-8")
+    one, two = (pd.read_csv(f"{number}/lineage.csv") for number in "12")
+    assert list(one) == list(two) and (one["pseudotime"] != two["pseudotime"]).any()
+    assert ((two["low"] <= two["pseudotime"]) & (two["pseudotime"] <= two["high"])).all()
+    assert read_tree(Path("1/tree.nwk")).height.tolist() == read_tree(Path("2/tree.nwk")).height.tolist()
+    refused("lineage", "run", "--repeats", "0", says=["--repeats must be a whole number of at least 1, got 0"])
+    refused("lineage", "run", "--repeats", "2", says=["what run was trained on; give that with --data"])
+    pd.read_csv("t.csv").assign(x0=0.0).to_csv("other.csv", index=False)
+    refused("lineage", "run", "--repeats", "2", "--data", "other.csv", says=["--repeats trains again, on what run"])
+
+
+@pytest.mark.usefixtures("folder")
 def test_what_is_wrong_is_one_line():
     refused(
         "lineage", "run", "--root", "stemm", says=["no row and no label 'stemm' for --root", "did you mean 'stem'?"]

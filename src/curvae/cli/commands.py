@@ -61,10 +61,13 @@ def explain(run: Path, **asked: Any) -> CommandResult:
     "run",
     option("--root", help="Row, by its id, or group to start from (the group of the lowest radius).", metavar="ID"),
     option("--groups", help="Column with the groups to join (the labels of the run).", metavar="COLUMN"),
-    option("--data", help="Table or cell file that has this column.", metavar="FILE", type=DATA),
+    option(
+        "--data", help="Table or cell file that has this column, or the data of the run.", metavar="FILE", type=DATA
+    ),
     option("--gene", "genes", help="Column to follow along the branches; repeatable.", multiple=True, metavar="NAME"),
     option("-n", "--count", help="How many columns to follow (10).", type=click.IntRange(min=1), default=10),
     option("--draws", help="Draws of the posterior of each row (25).", type=click.IntRange(min=1), default=25),
+    option("--repeats", help="Trainings to pool, that of the run and others (1); needs --data.", type=int, default=1),
     option("-o", "--output", type=FILE, help="Folder (<run>-lineage)."),
     "force",
     "seed",

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,7 +22,7 @@ from ..data.disk import in_memory
 from ..data.files import Messages, quoted, texts_of
 from ..data.tables import FrameTable, Roles, batch_contexts, check_roles, require_column
 from ..errors import CurvaeError, require
-from ..hierarchy.lineages import Lineage, calibrate, draw_places, explain_along, find_lineage, require_groups
+from ..hierarchy.lineages import Lineage, explain_along, repeat_lineage, require_groups
 from ..maps.cells import add_map, transfer_labels
 from ..maps.embedding import Embedding, point_distances
 from ..models import Batch
@@ -770,7 +769,13 @@ class CellVAE:
     # --- lineages ---------------------------------------------------------------------------------------------------
 
     def lineage(
-        self, root: str | None = None, groups: str | None = None, draws: int = 25, *, adata: Any = None
+        self,
+        root: str | None = None,
+        groups: str | None = None,
+        draws: int = 25,
+        *,
+        repeats: int = 1,
+        adata: Any = None,
     ) -> Lineage:
         """Join groups of cells to a tree, and find how far along it every cell lies: its pseudotime.
 
@@ -784,6 +789,9 @@ class CellVAE:
                 the tree too.
             draws: of the posterior of each cell, for intervals, probabilities and the support of edges. Intervals are
                 calibrated on cells whose counts were split in two.
+            repeats: trainings. Further ones than that of the model are done here, with the next seeds, and forgotten.
+                Then pseudotimes are means, and all else tells too what depends on the training; the tree stays that of
+                the model.
             adata: cells, by default those of the training.
         """
         cells, column = self._cells(adata), groups or self._schema.label
@@ -794,12 +802,20 @@ class CellVAE:
         if root is not None and root not in labels:
             start = int(_find_cells(cells, labels, "root", root)[0])
         require_groups(labels, draws)
-        data, seed = self._read(adata, None, decode=False), self._fitted.config.seed
-        placed, random = self._embed(data), np.random.default_rng(seed)
-        factor = calibrate(self._fitted, partial(embed, self._fitted), data.arrays, placed, labels, start, seed)
-        scale = 1.0 if factor is None else factor(data.arrays)
-        drawn = [draw_places(self._fitted, placed, random, scale) for _ in range(draws)]
-        found = find_lineage(placed, labels, start, draws=drawn, names=list(cells.obs_names), seed=seed)
+        data, fitted = self._read(adata, None, decode=False), self._fitted
+        found = repeat_lineage(
+            fitted,
+            embed,
+            self._embed(data),
+            labels,
+            start,
+            cells=data.arrays,
+            draws=draws,
+            names=list(cells.obs_names),
+            seed=fitted.config.seed,
+            repeats=repeats,
+            train=self._train_again,
+        )
         for name in ("pseudotime", "low", "high"):
             end = name if name == "pseudotime" else f"pseudotime_{name}"
             cells.obs[f"curvae_{end}"] = getattr(found, name)
@@ -813,6 +829,16 @@ class CellVAE:
             "edges": found.edges,
         }
         return found
+
+    def _train_again(self, number: int) -> Fitted:
+        """Train a further model of the same cells, so many seeds on; raise without these cells, and for a query."""
+        fitted = self._fitted
+        if self._known is not None:
+            raise CurvaeError("`repeats` means nothing to the model of a query; take the lineage of its reference")
+        if self._data is None or not np.array_equal(in_memory(self._data.ids), self._table["id"].to_numpy(np.str_)):
+            raise CurvaeError("`repeats` needs the cells of the training; load the model with them, with `adata=…`")
+        config = replace(fitted.config, seed=fitted.config.seed + number)
+        return fit(config, self._data, split=fitted.split, device=fitted.model.device).double()
 
     def expression_along(
         self, lineage: Lineage, end: str, gene_list: Sequence[str] | None = None, count: int = 20, steps: int = 41

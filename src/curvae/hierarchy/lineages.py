@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ from ..maps.embedding import Embedding, by_factor, geodesic_points, point_distan
 from ..maps.statistics import Array, Index
 from ..models import VAE, Batch, Layout
 from ..models.likelihoods.counts import Counts
+from ..settings import require_count
 from .trees import NamedTree
 
 __all__ = [
@@ -43,6 +44,8 @@ __all__ = [
     "find_lineage",
     "join_groups",
     "nearest_on_tree",
+    "pool_lineages",
+    "repeat_lineage",
     "require_groups",
     "split_counts",
     "times_along",
@@ -67,6 +70,7 @@ class TrainedVAE(Protocol):
     model: VAE
     layout: Layout
     scaling: Scaling
+    failure: str | None
 
     def reconstruct(self, space: Array, *, context: Array | None = None) -> Array:
         """Return the expected rows at points, in original units."""
@@ -97,27 +101,34 @@ class Lineage:
         tree: of the groups; lengths of edges are geodesic distances.
         nodes: where they lie.
         support: share of the drawn trees that have the edge above a node, (nodes,); 1 for the root.
-        drawn: places of the nodes in every drawn tree, (draws, nodes, width).
+        drawn: places of the nodes in every drawn tree, (draws, nodes, width); of several trainings, in the first.
+        joined: which nodes every drawn tree joins, (draws, nodes, nodes).
         branches: names of the branches, the root first.
         branch: place in `branches` of each row.
         pseudotime: of each row.
-        low, high: its 90 % interval between the draws of the row. Those of `CellVAE.lineage` are calibrated on cells
-            whose counts were split in two.
-        probability: share of these draws on each branch, (rows, branches).
+        low, high: its 90 % interval between the draws of the row.
+        times: pseudotimes of the draws, (draws, rows).
+        reached: the node at the lower end of the edge of each draw, 0 at the root, (draws, rows).
+        probability: share of the draws on each branch, (rows, branches).
         chosen: whether the root was chosen here, as the group of the lowest radius.
+        calibrated: whether intervals are calibrated on cells whose counts were split in two.
     """
 
     tree: NamedTree
     nodes: Embedding
     support: Array
     drawn: Array
+    joined: NDArray[np.bool_]
     branches: tuple[str, ...]
     branch: Index
     pseudotime: Array
     low: Array
     high: Array
+    times: Array
+    reached: Index
     probability: Array
     chosen: bool
+    calibrated: bool = False
 
     @property
     def root(self) -> str:
@@ -211,37 +222,109 @@ def find_lineage(
     random = np.random.default_rng(seed)
     resampled = [np.stack([points[random.choice(own, len(own))] for points in draws]) for own in members]
     drawn = np.stack([_mean(embedding, points) for points in resampled], 1)
-    joined = [_shortest_tree(_at(embedding, points)) for points in drawn]
-    support = np.mean([one[np.arange(len(tree)), tree.parent] > 0 for one in joined], 0)
-    support[0] = 1.0
+    joined = np.stack([_shortest_tree(_at(embedding, points)) > 0 for points in drawn])
+    pseudotime, place = times_along(embedding.space, nodes, tree)
+    times, reached = times_along(np.concatenate(draws), nodes, tree)
+    shape = len(draws), len(embedding)
+    branch_of, figures = _summarize(tree, pseudotime, times.reshape(shape), reached.reshape(shape), joined)
+    return Lineage(tree=tree, nodes=nodes, drawn=drawn, branch=branch_of[place], chosen=root is None, **figures)
 
+
+def _summarize(
+    tree: NamedTree, pseudotime: Array, times: Array, reached: Index, joined: NDArray[np.bool_]
+) -> tuple[Index, dict[str, Any]]:
+    """Return the branch of every node, and what draws along a tree and drawn trees tell, as fields of `Lineage`."""
+    support = joined[:, np.arange(len(tree)), tree.parent].mean(0)
+    support[0] = 1.0
     ends = np.arange(len(tree))  # the node in which the branch of the edge above each node ends
     children = np.bincount(tree.parent[1:], minlength=len(tree))
     for node in range(len(tree) - 1, 0, -1):
         if children[tree.parent[node]] == 1 and tree.parent[node]:
             ends[tree.parent[node]] = ends[node]
-    branches, codes = np.unique(ends, return_inverse=True)
-
-    pseudotime, reached = times_along(embedding.space, nodes, tree)
-    times, places = times_along(np.concatenate(draws), nodes, tree)
-    times = times.reshape(len(draws), -1)
+    branches, branch_of = np.unique(ends, return_inverse=True)
     # The quantiles between which a further draw would fall with the probability of the interval.
     low, high = np.quantile(times, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0, method="weibull")
-    drawn_on = codes[places].reshape(times.shape)
-    shares = np.mean(drawn_on[..., None] == np.arange(len(branches)), 0)
-    return Lineage(
-        tree=tree,
-        nodes=nodes,
-        support=support,
-        drawn=drawn,
-        branches=tuple(tree.names[branches].tolist()),
-        branch=codes[reached],
-        pseudotime=pseudotime,
-        low=np.minimum(low, pseudotime),
-        high=np.maximum(high, pseudotime),
-        probability=shares,
-        chosen=root is None,
+    return branch_of, {
+        "support": support,
+        "joined": joined,
+        "branches": tuple(tree.names[branches].tolist()),
+        "pseudotime": pseudotime,
+        "low": np.minimum(low, pseudotime),
+        "high": np.maximum(high, pseudotime),
+        "times": times,
+        "reached": reached,
+        "probability": np.mean(branch_of[reached][..., None] == np.arange(len(branches)), 0),
+    }
+
+
+def pool_lineages(found: Sequence[Lineage]) -> Lineage:
+    """Join lineages of the same rows, groups and root from several trainings; return a single one unchanged.
+
+    The tree is that of the first, and pseudotimes are scaled to its own by least squares. Then the pseudotime of a row
+    is the mean over trainings, and intervals, supports and probabilities are those of all draws and drawn trees
+    together. A draw along the tree of another training is on the branch of the first tree that has the node it reached.
+    The branch of a row is the most probable one.
+    """
+    first = found[0]
+    if len(found) == 1:
+        return first
+    scales = [float(one.pseudotime @ first.pseudotime / (one.pseudotime @ one.pseudotime)) for one in found]
+    pairs = list(zip(scales, found, strict=True))
+    # Of each training the places of the nodes of the first tree.
+    nodes = [pd.Index(one.tree.names).get_indexer(pd.Index(first.tree.names)) for one in found]
+    _, figures = _summarize(
+        first.tree,
+        np.mean([scale * one.pseudotime for scale, one in pairs], 0),
+        np.concatenate([scale * one.times for scale, one in pairs]),
+        np.concatenate([np.argsort(order)[one.reached] for order, one in zip(nodes, found, strict=True)]),
+        np.concatenate([one.joined[:, order][:, :, order] for order, one in zip(nodes, found, strict=True)]),
     )
+    return replace(first, branch=figures["probability"].argmax(1), **figures)
+
+
+def repeat_lineage(
+    fitted: TrainedVAE,
+    embed: Callable[[Any, Any], Embedding],
+    embedding: Embedding,
+    groups: ArrayLike,
+    root: str | int | None = None,
+    *,
+    cells: Arrays | None,
+    draws: int,
+    names: Sequence[str],
+    seed: int,
+    repeats: int = 1,
+    train: Callable[[int], TrainedVAE],
+) -> Lineage:
+    """Find a lineage from a model and further ones of the same rows; calibrate the intervals of each where that can be.
+
+    Arguments:
+        fitted: the first model, whose tree it is.
+        embed: what places rows on the map of a model.
+        embedding, groups, root, names: as of `find_lineage`; the first model chooses the root for all.
+        cells: the rows of the map; without them nothing is calibrated, and there are no further models.
+        draws: of the posterior of each row, in every model.
+        seed: of draws; the next one for the next model.
+        repeats: models in all.
+        train: what trains one of the further models, given its number from 1 on.
+    """
+    require_count("repeats", repeats)
+    found: list[Lineage] = []
+    for i in range(repeats):
+        if i:
+            fitted = train(i)
+            if fitted.failure is not None:
+                raise CurvaeError(f"training {i + 1} of {repeats} ended early: {fitted.failure}", parameter="repeats")
+            embedding = embed(fitted, cells)
+        random = np.random.default_rng(seed + i)
+        how = embedding, groups, root, seed + i
+        factor = None if cells is None else calibrate(fitted, partial(embed, fitted), cells, *how)
+        scale = 1.0 if factor is None or cells is None else factor(cells)
+        places = [draw_places(fitted, embedding, random, scale) for _ in range(draws)]
+        one = find_lineage(embedding, groups, root, draws=places, names=names, seed=seed + i)
+        found.append(replace(one, calibrated=factor is not None))
+        root = one.root if root is None else root
+    return pool_lineages(found)
 
 
 def join_groups(

@@ -20,12 +20,12 @@ from ..data.disk import in_memory
 from ..data.files import count as counted, quoted, texts_of
 from ..data.tables import batch_contexts, require_column
 from ..errors import CurvaeError
-from ..hierarchy import Drivers, Lineage, explain_along, find_lineage
-from ..hierarchy.lineages import calibrate, draw_places, require_groups
+from ..hierarchy import Drivers, Lineage, explain_along
+from ..hierarchy.lineages import repeat_lineage, require_groups
 from ..maps.embedding import Embedding
 from ..plotting.pictures import bands, volcano
 from ..report import Picture, Section, Table
-from ..training import embed
+from ..training import Fitted, embed, fit
 from ..training.differential import compare_populations, split_groups
 from ..training.storage import Loaded, load_fitted, read_embedding, write_tables, write_text
 from . import pages
@@ -48,6 +48,7 @@ def lineage_run(
     genes: Sequence[str] = (),
     count: int = 10,
     draws: int = 25,
+    repeats: int = 1,
     output: Path | None = None,
     seed: int = 0,
     force: bool = False,
@@ -61,10 +62,11 @@ def lineage_run(
         root: id of a row, or a group; by default the group of the lowest radius.
         groups: column with the groups; by default the labels of the run.
         data: table or cell file with that column, if it is not that of the labels. With the counts of all rows in
-            a cell file intervals are calibrated.
+            a cell file intervals are calibrated. Further trainings need what the run was trained on.
         genes: columns whose expected values are written; by default those that change most.
         count: of these.
         draws: of the posterior of each row.
+        repeats: trainings, that of the run and further ones with the next seeds, which are pooled.
         output: folder for `lineage.csv`, `genes.csv`, `tree.nwk` and `report.html`, `<run>-lineage` by default.
         seed: of the draws.
         force: overwrite the files.
@@ -89,20 +91,41 @@ def lineage_run(
     start: str | int | None = root
     if root is not None and root not in labels:
         start = int(find_rows(run, ids.astype(object), labels.astype(object), root, "root")[0])
-    random = np.random.default_rng(seed)
-    scale: NDArray[np.float64] | float = 1.0
-    intervals = "Intervals of pseudotime are those of the posteriors."
-    if data is not None and Path(data).suffix == ".h5ad" and fitted.layout.counts:
-        cells = read_rows(loaded, data, None, reporter, False)
-        rows = pd.Index(in_memory(cells.ids)).get_indexer(ids)
-        arrays = cells.take(rows).arrays
-        known = bool(rows.min() >= 0)
-        factor = calibrate(fitted, partial(embed, fitted), arrays, embedding, labels, start, seed) if known else None
-        if factor is not None:
-            scale = factor(arrays)
-            intervals = "Intervals of pseudotime are calibrated on cells whose counts were split in two."
-    places = [draw_places(fitted, embedding, random, scale) for _ in range(draws)]
-    found = find_lineage(embedding, labels, start, draws=places, names=ids.tolist(), seed=seed)
+    own: Any = None  # rows that the run was trained on, or has at least the counts of
+    cells = None
+    if data is not None and (repeats > 1 or (Path(data).suffix == ".h5ad" and fitted.layout.counts)):
+        own = read_rows(loaded, data, None, reporter, False)
+        rows = pd.Index(in_memory(own.ids)).get_indexer(ids)
+        cells = own.take(rows).arrays if rows.min() >= 0 else None
+    if repeats > 1 and (own is None or own.fingerprint != loaded.description["data"].get("fingerprint")):
+        raise CurvaeError(f"`repeats` trains again, on what {run} was trained on; give that with `data=…`")
+
+    def train(number: int) -> Fitted:
+        def advance(record: Mapping[str, Any], epochs: int) -> None:
+            reporter.progress(f"training {number + 1} of {repeats}", record["epoch"], epochs, "")
+
+        config = replace(fitted.config, seed=fitted.config.seed + number)
+        return fit(config, own, split=fitted.split, device=device, progress=advance)
+
+    found = repeat_lineage(
+        fitted,
+        embed,
+        embedding,
+        labels,
+        start,
+        cells=cells,
+        draws=draws,
+        names=ids.tolist(),
+        seed=seed,
+        repeats=repeats,
+        train=train,
+    )
+    kind = "calibrated on cells whose counts were split in two" if found.calibrated else "those of the posteriors"
+    intervals = f"Intervals of pseudotime are {kind}."
+    training = "It says nothing about the training: with another seed groups may be joined otherwise."
+    if repeats > 1:
+        intervals += f" Pseudotimes are means of {repeats} trainings, and their intervals hold draws of all."
+        training = f"These trees are of {repeats} trainings."
     how: dict[str, Any] = {"columns": count, "features": features, "context": batch_contexts(schema), "seed": seed}
     changes = {end: explain_along(fitted, embedding, found, end, **how) for end in found.leaves}
 
@@ -116,7 +139,7 @@ def lineage_run(
     verdict = _verdict(found)
     name = groups or schema.label or "group"
     sections = [
-        _tree_section(embedding, labels, found, name, intervals),
+        _tree_section(embedding, labels, found, name, intervals, training),
         _genes_section(changes, schema.names, found.root),
     ]
     told = [loaded.description["source"]["name"]] if "source" in loaded.description else [run.resolve().name]
@@ -161,7 +184,9 @@ def _verdict(found: Lineage) -> str:
     return f"From {found.root}{chosen}, {counted(len(found.leaves), 'lineage')}: {leaves}{doubt}."
 
 
-def _tree_section(embedding: Embedding, labels: NDArray[np.str_], found: Lineage, name: str, intervals: str) -> Section:
+def _tree_section(
+    embedding: Embedding, labels: NDArray[np.str_], found: Lineage, name: str, intervals: str, training: str
+) -> Section:
     """Show the tree on the map, seen from its root."""
     rows, whole = np.arange(len(embedding)), embedding.joined(found.nodes)
     frames = frames_from_root(embedding, found.nodes)
@@ -180,7 +205,7 @@ def _tree_section(embedding: Embedding, labels: NDArray[np.str_], found: Lineage
         "Nodes are the Fréchet means of groups, joined by the shortest tree of geodesics. The root is at the centre. "
         "The pseudotime of a row is the length of the way from the root to the nearest point of the tree. " + intervals,
         "Support is the share of trees with the same edge when rows are drawn again, each at a draw of its posterior. "
-        "It says nothing about the training: with another seed groups may be joined otherwise.",
+        + training,
     ]
     figures = zip(found.edges["length"], found.edges["support"], strict=True)
     pairs = found.edges[["group", "parent"]].to_numpy().tolist()
