@@ -1,6 +1,7 @@
 """Are lineages of cells right: order, pseudotime, intervals, trees, speed?
 
 python -m benchmarks.cells_lineages run [DATA ...] --dims 2 10 --curvatures 1 0 learn --seeds 0 1 2 3 4
+python -m benchmarks.cells_lineages run --repeats 5             the mean of five trainings
 python -m benchmarks.cells_lineages simulated --seeds 0 … 19    trees of seven branches with genes of their own
 python -m benchmarks.cells_lineages speed                       `CellVAE.lineage` of 13,999 cells with 25 draws
 python -m benchmarks.cells_lineages results                     all that was measured, as results/cells_lineages.json
@@ -20,6 +21,9 @@ halves, other ones than those of the calibration, which are placed along the tre
 `halves_centred` the share for which the difference of pseudotimes lies in the interval of such differences less their
 means, as if both were posteriors of one place; `deviation` the standard deviation of differences over that of draws.
 `totals` is the rank correlation of widths of intervals with totals, on cellmix within wells of one mixture.
+
+Of several trainings pseudotimes, branches and widths of intervals are pooled, as in `CellVAE.lineage`; halves and
+diffusion pseudotimes are those of the first.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import argparse
 import resource
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +48,7 @@ from curvae import CellVAE
 from curvae.data import branching_counts, branching_diffusion, load
 from curvae.data.files import places
 from curvae.hierarchy import Lineage, find_lineage
-from curvae.hierarchy.lineages import calibrate, draw_places, split_counts, times_along
+from curvae.hierarchy.lineages import calibrate, draw_places, pool_lineages, split_counts, times_along
 from curvae.maps.cells import add_map
 from curvae.maps.embedding import Embedding, point_distances
 from curvae.training import Config, embed, fit
@@ -68,22 +73,31 @@ def read(name: str) -> Any:
     return load(cell_file("paul.h5ad"), label="cell_type")[0]
 
 
-def measure(name: str, dim: int, curvature: str, seed: int, epochs: int | None) -> dict[str, Any]:
-    """Train a model and return its figures."""
+def measure(name: str, dim: int, curvature: str, seed: int, epochs: int | None, repeats: int = 1) -> dict[str, Any]:
+    """Train a model, and others of the same split if there are repeats, and return their figures."""
     data, more = read(name), {} if epochs is None else {"epochs": epochs}
     began = time.process_time()
     fitted = fit(Config(dim=dim, seed=seed, likelihood="nb", **CURVATURES[curvature], **more), data)
+    others = [seed + 1000 * i for i in range(1, repeats)]  # which no other run has
+    models = [fitted, *(fit(replace(fitted.config, seed=other), data, split=fitted.split) for other in others)]
     seconds = time.process_time() - began
-    embedding, random = embed(fitted, data), np.random.default_rng(seed)
     labels = np.asarray(data.labels)
     shares = np.array([[int(n) for n in one.split("_")] for one in labels]) if name == "cellmix" else np.zeros((0, 3))
     groups = labels
     if name == "cellmix":
         ordered = np.sort(shares, 1)
         groups = np.where((shares.sum(1) == 9) & (ordered[:, 0] == ordered[:, 1]), labels, "")
-    factor: Any = calibrate(fitted, partial(embed, fitted), data.arrays, embedding, groups, ROOTS[name], seed)
-    draws = [draw_places(fitted, embedding, random, factor(data.arrays)) for _ in range(DRAWS)]
-    found = find_lineage(embedding, groups, ROOTS[name], draws=draws, seed=seed)
+
+    def trace(one: Any) -> tuple[Embedding, Any, Any, Lineage]:
+        place, seed = embed(one, data), one.config.seed
+        random = np.random.default_rng(seed)
+        scale: Any = calibrate(one, partial(embed, one), data.arrays, place, groups, ROOTS[name], seed)
+        draws = [draw_places(one, place, random, scale(data.arrays)) for _ in range(DRAWS)]
+        return place, scale, random, find_lineage(place, groups, ROOTS[name], draws=draws, seed=seed)
+
+    traced = [trace(one) for one in models]
+    embedding, factor, random, _ = traced[0]
+    found = pool_lineages([lineage for *_, lineage in traced])
     diffused = diffusion_pseudotime(embedding, found)
     if name == "cellmix":
         own: dict[str, Any] = _mixtures(found, groups, shares, data)
@@ -98,6 +112,7 @@ def measure(name: str, dim: int, curvature: str, seed: int, epochs: int | None) 
         "epochs": len(fitted.history),
         "cpu_seconds": seconds,
         "newick": found.newick(),
+        **({"repeats": repeats} if repeats > 1 else {}),
     }
 
 
@@ -224,10 +239,11 @@ def results() -> None:
         known = {
             name: [float(one[name]) for one in seeds.values() if name in one]
             for name, value in first.items()
-            if isinstance(value, int | float)
+            if isinstance(value, int | float) and name != "repeats"
         }
         means = {name: interval(values) for name, values in known.items() if len(values) > 1}
-        rows.append({"of": kind, "seeds": len(seeds), "means": means, "runs": seeds})
+        more = {"repeats": first["repeats"]} if "repeats" in first else {}
+        rows.append({"of": kind, **more, "seeds": len(seeds), "means": means, "runs": seeds})
     write_json(RESULT, {"versions": versions(), "rows": rows}, indent=1)
 
 
@@ -262,7 +278,7 @@ def table(name: str, result: dict[str, Any]) -> str:
         if data == name and row["means"]:
             found = [row["means"].get(key) for key in SHOWN[name]]
             cells = [f"{one['mean']:.2f} ± {one['half']:.2f}" if one else "" for one in found]
-            c = settings[1].replace("learn", "learned")
+            c = settings[1].replace("learn", "learned") + (f", {row['repeats']} trainings" if "repeats" in row else "")
             lines.append(f"| {settings[0]} | {c} | {row['seeds']} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -274,6 +290,7 @@ def main() -> None:
     parser.add_argument("--dims", nargs="+", type=int, default=[2, 10])
     parser.add_argument("--curvatures", nargs="+", choices=CURVATURES, default=list(CURVATURES))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
+    parser.add_argument("--repeats", type=int, default=1, help="trainings whose lineages are pooled, of `run`")
     parser.add_argument("--epochs", type=int, help="fewer than the data suit, to try it out")
     asked = parser.parse_args()
     if asked.task == "results":
@@ -285,6 +302,7 @@ def main() -> None:
             for curvature in asked.curvatures[:1] if name == "speed" else asked.curvatures:
                 for dim in asked.dims[:1] if name == "speed" else asked.dims:
                     settings = f"{name}-{dim}-{curvature}" + (f"-{asked.epochs} epochs" if asked.epochs else "")
+                    settings += f"-{asked.repeats} repeats" if asked.repeats > 1 and asked.task == "run" else ""
                     file = FOLDER / ("speed.json" if name == "speed" else f"{settings}-{seed}.json")
                     if file.exists():
                         continue
@@ -293,7 +311,7 @@ def main() -> None:
                     elif name == "simulated":
                         found = simulated(seed, dim, curvature, asked.epochs)
                     else:
-                        found = measure(name, dim, curvature, seed, asked.epochs)
+                        found = measure(name, dim, curvature, seed, asked.epochs, asked.repeats)
                     write_json(file, found)
                     print(file.stem, found, flush=True)
     return None
