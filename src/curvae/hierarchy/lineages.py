@@ -316,14 +316,13 @@ def repeat_lineage(
             if fitted.failure is not None:
                 raise CurvaeError(f"training {i + 1} of {repeats} ended early: {fitted.failure}", parameter="repeats")
             embedding = embed(fitted, cells)
-        random = np.random.default_rng(seed + i)
-        how = embedding, groups, root, seed + i
+        random, how = np.random.default_rng(seed + i), (embedding, groups, root, seed + i)
         factor = None if cells is None else calibrate(fitted, partial(embed, fitted), cells, *how)
         scale = 1.0 if factor is None or cells is None else factor(cells)
         places = [draw_places(fitted, embedding, random, scale) for _ in range(draws)]
         one = find_lineage(embedding, groups, root, draws=places, names=names, seed=seed + i)
         found.append(replace(one, calibrated=factor is not None))
-        root = one.root if root is None else root
+        root = one.root if root is None else root  # a cell stays the one it is
     return pool_lineages(found)
 
 
