@@ -228,12 +228,14 @@ def speed() -> dict[str, float]:
 
 
 def results() -> None:
-    """Put all runs into one file: figures of each, and their means with 95 % intervals where there are several."""
+    """Put all runs into one file: figures of each, and their means with 95 % intervals where there are several. Other
+    rows stay as they are.
+    """
     runs: dict[str, dict[str, Mapping[str, Any]]] = {}
     for file in sorted(FOLDER.glob("*.json")):
         kind, _, seed = file.stem.rpartition("-")
         runs.setdefault(kind or seed, {})[seed] = read_json(file)
-    rows = []
+    rows = {row["of"]: row for row in read_json(RESULT)["rows"]} if RESULT.exists() else {}
     for kind, seeds in runs.items():
         first = next(iter(seeds.values()))
         known = {
@@ -243,8 +245,8 @@ def results() -> None:
         }
         means = {name: interval(values) for name, values in known.items() if len(values) > 1}
         more = {"repeats": first["repeats"]} if "repeats" in first else {}
-        rows.append({"of": kind, **more, "seeds": len(seeds), "means": means, "runs": seeds})
-    write_json(RESULT, {"versions": versions(), "rows": rows}, indent=1)
+        rows[kind] = {"of": kind, **more, "seeds": len(seeds), "means": means, "runs": seeds}
+    write_json(RESULT, {"versions": versions(), "rows": [row for _, row in sorted(rows.items())]}, indent=1)
 
 
 SHOWN = {

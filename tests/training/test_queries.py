@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from scipy.stats import spearmanr
 
 from cell_files import counts
@@ -83,7 +84,8 @@ def test_only_new_columns_change(name, lone):
     reference = fit(settings(name), data).double()
     known = data.schema
     query = queried(reference, known, ["x", "y"])
-    found = fit_query(reference, known, query, reference.config).double()
+    found = fit_query(reference, known, query, replace(reference.config, epochs=6)).double()
+    assert [record["epoch"] for record in found.history] == [1, 2, 3, 4, 5, 6] and found.config.epochs == 6
     old, new = reference.model.state_dict(), found.model.state_dict()
     first, batches = query.batch
     before, widened = batches - 2, []
@@ -128,6 +130,28 @@ def test_only_new_columns_change(name, lone):
     if not reference.config.encode_covariates:
         np.testing.assert_array_equal(embed(found, query).space, embed(reference, query).space)
     assert all(parameter.requires_grad for parameter in found.model.parameters())
+
+
+def test_an_encoder_that_is_told_batches_is_shown_new_ones_as_known_ones():
+    """Counts times the ratio of shares that the decoder expects in both batches, in the known batch."""
+    data = cells(["a"], lone=True)
+    reference = fit(settings("encoder"), data)
+    query = queried(reference, data.schema, ["x"])
+    found = fit_query(reference, data.schema, query, replace(reference.config, epochs=8, learning_rate=0.1)).double()
+    model, batch = found.model, found.rows(query).batch(torch.arange(len(query.x)))
+    first, (known, new) = query.batch[0], batch.context[:, query.batch[0] : query.batch[0] + 2].T
+    assert bool(new.any()) and bool(known.any()) and model.queried == (first, 1, 1)
+    told = batch.context.clone()
+    told[:, first], told[:, first + 1] = 1.0, 0.0
+    with torch.no_grad():
+        inputs = (batch.x / batch.size[:, None] * model.likelihood.unit).log1p()
+        before = model.posterior(model.encoder(inputs, batch.context, model.space.curvatures())).loc
+        own, other = (softmax(model.decode(before, context).numpy(), 1) for context in (batch.context, told))
+        inputs = (batch.x * torch.from_numpy(other / own) / batch.size[:, None] * model.likelihood.unit).log1p()
+        expected = model.posterior(model.encoder(inputs, told, model.space.curvatures())).loc
+    np.testing.assert_allclose(embed(found, query).space, expected, rtol=1e-9)
+    moved = np.abs(embed(found, query).space - before.numpy()).max(1) > 1e-3
+    np.testing.assert_array_equal(moved, new.numpy() > 0)
 
 
 def test_new_columns_start_at_the_mean_of_the_others():
@@ -179,7 +203,8 @@ def test_dispersions_of_a_query_are_its_own():
     random, rates = np.random.default_rng(3), 50.0 * np.arange(1, GENES + 1)
     x = random.poisson(rates * random.gamma(2.0, 0.5, (400, GENES))).astype(np.float32)
     query = replace(query, x=x, exposure=x.sum(1).astype(float))
-    found = fit_query(reference, data.schema, query, replace(reference.config, epochs=50, learning_rate=0.03)).model.likelihood
+    config = replace(reference.config, epochs=50, learning_rate=0.03)
+    found = fit_query(reference, data.schema, query, config).model.likelihood
     new = query.context[:, slice(*np.cumsum(query.batch))].argmax(1).max()
     assert 1.2 < found.log_dispersion[new].exp().median() < 4.5  # planted: 2, of rates whose totals are known
 

@@ -20,6 +20,7 @@ from ..nn.layers import FactorSum
 from ..nn.networks import name_once
 from .batch import Batch
 from .likelihoods import Likelihood
+from .likelihoods.counts import Counts
 
 __all__ = [
     "VAE",
@@ -310,6 +311,7 @@ class Latent(nn.Module):
 
 # How far below the largest float32 points are kept, so that the products in a decoder's first layer do not overflow.
 _ROOM = 2.0**12
+_TRANSLATED = 4.0  # logarithm of the factor by which the expected counts of two batches may differ, at most
 
 
 class Terms(NamedTuple):
@@ -355,6 +357,8 @@ class VAE(Latent):
             where they are missing, and after them 1 for those that are there and 0 for the others.
         jitter: in training, batches with `near` and `companions` are shown to the encoder with rows moved towards a
             neighbour or away from it, by up to this share of the way.
+        queried: where the context tells batches of queries: the first column of batches, and the numbers of known and
+            of new ones. The encoder is shown counts of new batches as they would be in the known ones.
 
     Example:
         >>> from curvae.models import Bernoulli
@@ -377,10 +381,11 @@ class VAE(Latent):
         likelihood: Likelihood,
         masked: bool = False,
         jitter: float = 0.0,
+        queried: tuple[int, int, int] | None = None,
     ) -> None:
         super().__init__()
         self.encoder, self.decoder, self.likelihood, self.masked = encoder, decoder, likelihood, masked
-        self.jitter = jitter
+        self.jitter, self.queried = jitter, queried
         self._set_posterior(posterior)
         if any(factor.scale.learnable and factor.curvature.learnable for factor in self.space):
             raise ValueError(
@@ -389,7 +394,26 @@ class VAE(Latent):
             )
 
     def _features(self, batch: Batch) -> Tensor:
+        features = self._encoded(self._read(self.likelihood.inputs(batch), batch), batch.context)
+        if self.queried is None or batch.context is None:
+            return features
+        batch = self._translate(batch, features)
         return self._encoded(self._read(self.likelihood.inputs(batch), batch), batch.context)
+
+    def _translate(self, batch: Batch, features: Tensor) -> Batch:
+        """Return the rows as they would be in the known batches, as the decoder tells at their places.
+
+        Rows of known batches stay as they are.
+        """
+        assert isinstance(self.likelihood, Counts) and self.queried is not None and batch.context is not None
+        first, known, new = self.queried
+        before, told, queried, after = batch.context.tensor_split([first, first + known, first + known + new], -1)
+        told = told + queried.sum(-1, keepdim=True) / known
+        context = torch.cat([before, told, torch.zeros_like(queried), after], -1)
+        points = self.space.centres(self.posterior.head(features))
+        own, other = (self.likelihood.log_rate(self.decode(points, given), batch) for given in (batch.context, context))
+        counts = batch.x * (other - own).clamp(-_TRANSLATED, _TRANSLATED).exp()
+        return batch.joined(x=counts, context=context)
 
     def _outputs_with(self, batch: Batch, others: Batch) -> Tensor:
         """Return outputs of the posterior's head for the rows, and after them for others, from one call of the encoder.

@@ -31,6 +31,7 @@ from ..maps.embedding import Embedding, placed, require_finite
 from ..maps.statistics import Array, Principal, rank_correlation
 from ..models import LIKELIHOODS, VAE, Batch, Layout, Likelihood, Posterior, Stack, marginal_likelihood
 from ..models.likelihoods.base import Matrix, aligned_blocks, row_blocks
+from ..models.likelihoods.counts import Counts
 from ..models.stack import architecture
 from ..nn import NETWORKS, Conditioned, Space, decoder
 from ..nn.networks import drop_units
@@ -306,15 +307,17 @@ def build(
         # The first dense layer is given the covariates.
         first = next((i for i, layer in enumerate(encoding) if isinstance(layer, nn.Linear)), 0)
         own = sum(layout.batch) - layout.queried, layout.queried
+        told = config.encode_covariates and bool(context)
         model = VAE(
-            Conditioned(encoding, context, {first: config.layers[0]})
-            if config.encode_covariates and context
-            else encoding,
+            Conditioned(encoding, context, {first: config.layers[0]}) if told else encoding,
             Conditioned(decoding, context, own=own) if context else decoding,
             Posterior(config.layers[-1], space),
             likelihood,
             layout.missing,
             jitter=jitter,
+            queried=(layout.batch[0], layout.batch[1] - layout.queried, layout.queried)
+            if told and layout.queried and isinstance(likelihood, Counts)
+            else None,
         )
     with torch.no_grad():
         if mean is not None:

@@ -5,6 +5,9 @@ dispersions and sizes of a likelihood. New batches are new columns, which start 
 have dispersions and a last layer of the decoder of their own: a column is the same for all rows of a batch, and what
 changes in some kinds of rows may not change in others. These alone are trained, so that rows of known batches stay
 where they are.
+
+An encoder that is told batches is shown the counts of new ones as they would be in the known ones: multiplied by the
+ratio of what the decoder expects of both at the place of the row. So rows of new batches lie among those of their kind.
 """
 
 from __future__ import annotations
@@ -107,10 +110,20 @@ def fit_query(
         config = replace(config, neighbours="off", learning_rate=_FASTER * config.learning_rate)
         config = replace(config, steps=_STEPS) if (config.epochs, config.steps) == (None, "auto") else config
     splits = None if split is None else [split]
-    problem, tasks = plan_rows([config], data, splits=splits, scalings=[reference.scaling], asked=device)
-    found = train_one(_QueryProblem(**vars(problem), start=model, kept=kept), tasks)
+    plan, (task,) = plan_rows([config], data, splits=splits, scalings=[reference.scaling], asked=device)
+    problem, epochs = _QueryProblem(**vars(plan), start=model, kept=kept), task.config.epochs or 1
+    history: list[Any] = []
+    if model.queried is not None and epochs > 1:
+        # How the encoder translates follows from what the decoder has learned, which is nothing at first.
+        queried, model.queried = model.queried, None
+        first = train_one(problem, [replace(task, config=replace(task.config, epochs=epochs - epochs // 2))])
+        first.model.queried, history = queried, first.history
+        problem = replace(problem, start=first.model)
+        task = replace(task, config=replace(task.config, epochs=epochs // 2, learning_rate=asked.learning_rate))
+    found = train_one(problem, [task])
+    history = [*history, *({**record, "epoch": len(history) + record["epoch"]} for record in found.history)]
     settings = {name: getattr(asked, name) for name in ("neighbours", "learning_rate", "steps")}
-    return replace(found, config=replace(found.config, **settings), layout=layout)
+    return replace(found, config=replace(found.config, **settings, epochs=epochs), layout=layout, history=history)
 
 
 def _widen(
