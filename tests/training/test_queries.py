@@ -152,6 +152,9 @@ def test_an_encoder_that_is_told_batches_is_shown_new_ones_as_known_ones():
     np.testing.assert_allclose(embed(found, query).space, expected, rtol=1e-9)
     moved = np.abs(embed(found, query).space - before.numpy()).max(1) > 1e-3
     np.testing.assert_array_equal(moved, new.numpy() > 0)
+    with torch.no_grad():  # beside companions as alone
+        points = model.space.centres(model._outputs_with(batch, batch))
+    np.testing.assert_allclose(points, torch.cat([expected, expected]), rtol=1e-9)
 
 
 def test_new_columns_start_at_the_mean_of_the_others():
@@ -219,6 +222,18 @@ def test_settings_of_the_reference_are_kept(monkeypatch):
     found = fit_query(reference, data.schema, query, config).config
     assert (found.neighbours, found.learning_rate, found.steps) == ("near", CONFIG.learning_rate, "auto")
     assert found.epochs == 600
+
+
+def test_all_is_trained_at_once_where_the_reference_is_a_query(monkeypatch):
+    data = cells(["a", "b"])
+    reference = fit(replace(settings("encoder"), neighbours="near"), data)
+    query = queried(reference, data.schema, ["x"])
+    mapped = fit_query(reference, data.schema, query, reference.config)
+    more, calls, plain = queried(mapped, query.schema, ["y"]), [], queries.train_one
+    monkeypatch.setattr(queries, "train_one", lambda *given: (calls.append(given), plain(*given))[1])
+    found = fit_query(mapped, query.schema, more, replace(mapped.config, epochs=3), unfrozen=True)
+    assert (len(calls), len(found.history), found.config.epochs, found.layout.queried) == (1, 3, 3, 1)
+    assert np.isfinite([record["elbo"] for record in found.history]).all() and found.model.queried is not None
 
 
 def test_all_is_trained_where_that_is_asked_for():

@@ -418,8 +418,11 @@ class VAE(Latent):
     def _outputs_with(self, batch: Batch, others: Batch) -> Tensor:
         """Return outputs of the posterior's head for the rows, and after them for others, from one call of the encoder.
 
-        The encoder sees the others first: so no place in it depends on the number of rows.
+        The encoder sees the others first: so no place in it depends on the number of rows. Where batches of queries are
+        translated, rows and others are, each by themselves.
         """
+        if self.queried is not None:
+            return torch.cat([self.head_outputs(batch), self.head_outputs(others)])
         rows, companions = self.likelihood.inputs(batch), self.likelihood.inputs(others)
         if self.jitter and self.training and batch.near is not None:
             rows, companions = jittered(rows, companions, batch.near, self.jitter)

@@ -113,7 +113,7 @@ def fit_query(
     plan, (task,) = plan_rows([config], data, splits=splits, scalings=[reference.scaling], asked=device)
     problem, epochs = _QueryProblem(**vars(plan), start=model, kept=kept), task.config.epochs or 1
     history: list[Any] = []
-    if model.queried is not None and epochs > 1:
+    if model.queried is not None and epochs > 1 and not unfrozen:
         # How the encoder translates follows from what the decoder has learned, which is nothing at first.
         queried, model.queried = model.queried, None
         first = train_one(problem, [replace(task, config=replace(task.config, epochs=epochs - epochs // 2))])
